@@ -1,0 +1,107 @@
+"""The public functions: a Model's size in an engine, and what a given memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvsize.engines import engine as find_engine
+from kvsize.engines.options import Request
+from kvsize.errors import UsageError
+from kvsize.model import Model
+from kvsize.results import Fit, Size
+
+
+def size(
+    model: Model,
+    *,
+    context: int,
+    sequences: int = 1,
+    kv_dtype: str = "auto",
+    engine: str = "transformers",
+    engine_version: str | None = None,
+    options: Mapping[str, object] | None = None,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+) -> Size:
+    """What the KV cache of `sequences` sequences of `context` tokens takes, in bytes.
+
+    `kv_dtype` "auto" is the model's own dtype; `engine_version` None the newest version
+    modelled; `options` are the engine's own (see `kvsize engines NAME`). The figure is exact
+    for the engine and version named in the result. Raises UsageError for an option or dtype the
+    engine does not have, EngineRefuses where the engine itself refuses the settings.
+    """
+    request = _request(
+        context,
+        sequences,
+        kv_dtype,
+        engine_version,
+        options,
+        tensor_parallel_size,
+        pipeline_parallel_size,
+    )
+    return find_engine(engine).size(model, request)
+
+
+def fit(
+    model: Model,
+    *,
+    engine: str,
+    context: int | None,
+    kv_memory: int,
+    kv_dtype: str = "auto",
+    engine_version: str | None = None,
+    options: Mapping[str, object] | None = None,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+) -> Fit:
+    """What `kv_memory` bytes per rank, left for the cache, hold in an engine with blocks.
+
+    `context` is the longest sequence (the engine's maximum model length); None means the
+    model's own. Raises EngineRefuses where the engine itself refuses, one sequence of that
+    length not fitting included.
+    """
+    found = find_engine(engine)
+    fit_in = getattr(found, "fit", None)
+    if fit_in is None:
+        msg = f"engine {engine} has no pool of blocks to fill."
+        raise UsageError(msg, "use `kvsize.size`, or an engine that allocates blocks.")
+    request = _request(
+        context or 0,
+        1,
+        kv_dtype,
+        engine_version,
+        options,
+        tensor_parallel_size,
+        pipeline_parallel_size,
+    )
+    answer: Fit = fit_in(model, request, kv_memory)
+    return answer
+
+
+def _request(  # noqa: PLR0913, PLR0917 - the one place where the keyword arguments become a record
+    context: int,
+    sequences: int,
+    kv_dtype: str,
+    engine_version: str | None,
+    options: Mapping[str, object] | None,
+    tensor_parallel_size: int,
+    pipeline_parallel_size: int,
+) -> Request:
+    for name, value, least in (
+        ("context", context, 0),
+        ("sequences", sequences, 1),
+        ("tensor_parallel_size", tensor_parallel_size, 1),
+        ("pipeline_parallel_size", pipeline_parallel_size, 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            msg = f"{name} is {value!r}, and must be a whole number of at least {least}."
+            raise UsageError(msg, "give token and sequence counts as integers.")
+    return Request(
+        context=context,
+        sequences=sequences,
+        kv_dtype=kv_dtype,
+        engine_version=engine_version,
+        options=dict(options or {}),
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+    )

@@ -1,0 +1,242 @@
+"""One section of a config.json, read key by key: types checked, origins remembered.
+
+A key that the file leaves out may stand in it under an older name, or be filled from the class
+that transformers has for the model type; both are data in `data/class_defaults.json`, which
+`tools/generate_class_defaults.py` makes from the installed transformers. The reader notes which
+of them happened, so that `explain` and the warnings can say where every number came from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from kvsize.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Larger than any dimension, layer count or context of a real model; past it a value is an error.
+LARGEST_COUNT = 10**9
+_MISSING = object()
+
+
+class SectionFacts(TypedDict, total=False):
+    """What a composite class fills in for one of its nested configs."""
+
+    model_type: str
+    defaults: dict[str, object]
+
+
+class ClassFacts(TypedDict, total=False):
+    """What transformers' config class of one model type adds to a config.json."""
+
+    name: str
+    attribute_map: dict[str, str]
+    defaults: dict[str, object]
+    sections: dict[str, SectionFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: `config.json`, `class default` or `rule`, and by which key."""
+
+    key: str
+    value: object
+    kind: str
+    detail: str
+
+
+@cache
+def _class_file() -> tuple[str, dict[str, ClassFacts]]:
+    text = files("kvsize").joinpath("data/class_defaults.json").read_text(encoding="utf-8")
+    loaded = json.loads(text)
+    return str(loaded["transformers"]), cast("dict[str, ClassFacts]", loaded["classes"])
+
+
+def defaults_version() -> str:
+    """The transformers version whose class defaults are built in."""
+    return _class_file()[0]
+
+
+def class_facts(model_type: str) -> ClassFacts | None:
+    """The built-in facts of one model type, or None when transformers does not know it."""
+    return _class_file()[1].get(model_type)
+
+
+def known_model_types() -> list[str]:
+    """Every model type whose class defaults are built in, sorted."""
+    return sorted(_class_file()[1])
+
+
+@dataclass
+class Config:
+    """A config.json section with the aliases and defaults of its model type."""
+
+    raw: Mapping[str, object]
+    where: str = "config.json"
+    model_type: str = ""
+    extra_defaults: Mapping[str, object] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        facts = class_facts(self.model_type)
+        self.known = facts is not None
+        self._facts: ClassFacts = facts or {}
+        attribute_map = self._facts.get("attribute_map", {})
+        self._names: dict[str, list[str]] = {}
+        for public, stored in attribute_map.items():
+            self._names.setdefault(public, []).append(stored)
+            self._names.setdefault(stored, []).append(public)
+
+    # -- finding a value -------------------------------------------------------------------
+    def has(self, key: str) -> bool:
+        """Whether the file itself states `key` (under this or its mapped name), null included."""
+        return any(name in self.raw for name in self._spellings(key))
+
+    def value(self, key: str, default: object = None) -> object:
+        """The value of `key`: from the file, else the class default, else `default`."""
+        for name in self._spellings(key):
+            found = self.raw.get(name, _MISSING)
+            if found is not _MISSING:
+                self.origins[key] = Origin(key, found, "config.json", name)
+                return found
+        for source in (self.extra_defaults, self._facts.get("defaults", {})):
+            for name in self._spellings(key):
+                found = source.get(name, _MISSING)
+                if found is not _MISSING:
+                    self.origins[key] = Origin(key, found, "class default", self.class_name)
+                    return found
+        return default
+
+    def note(self, key: str, value: object, detail: str) -> None:
+        """Record that `value` follows from a rule, told in `detail`."""
+        self.origins[key] = Origin(key, value, "rule", detail)
+
+    @property
+    def class_name(self) -> str:
+        """transformers' config class for this model type (empty when it has none)."""
+        return self._facts.get("name", "")
+
+    def _spellings(self, key: str) -> Iterator[str]:
+        yield key
+        yield from self._names.get(key, ())
+
+    # -- typed reading ---------------------------------------------------------------------
+    def count(self, *keys: str) -> int:
+        """A positive integer under the first of `keys` that is there; ConfigError without one."""
+        for key in keys:
+            found = self.optional_count(key)
+            if found is not None:
+                return found
+        raise self._missing(keys)
+
+    def optional_count(self, key: str, *, least: int = 1) -> int | None:
+        """An integer ≥ `least`, or None where the key is absent or null."""
+        value = self.value(key)
+        return None if value is None else self._count(key, value, least)
+
+    def count_or(self, key: str, default: int, *, least: int = 0) -> int:
+        """An integer ≥ `least`, or `default` where the key is absent or null."""
+        found = self.optional_count(key, least=least)
+        return default if found is None else found
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """A boolean, or `default` where the key is absent or null."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "true or false")
+        return value
+
+    def text(self, key: str) -> str | None:
+        """A string, or None where the key is absent or null."""
+        value = self.value(key)
+        if value is not None and not isinstance(value, str):
+            raise self._wrong(key, value, "a string")
+        return value
+
+    def items(self, key: str) -> list[object] | None:
+        """A list, or None where the key is absent or null."""
+        value = self.value(key)
+        if value is not None and not isinstance(value, list | tuple):
+            raise self._wrong(key, value, "a list")
+        return None if value is None else list(value)
+
+    def counts(self, key: str, *, least: int = 0) -> list[int] | None:
+        """A list of integers ≥ `least`, or None where the key is absent or null."""
+        items = self.items(key)
+        return None if items is None else [self._count(key, item, least) for item in items]
+
+    def texts(self, key: str) -> list[str] | None:
+        """A list of strings, or None where the key is absent or null."""
+        items = self.items(key)
+        if items is None:
+            return None
+        if wrong := next((item for item in items if not isinstance(item, str)), None):
+            raise self._wrong(key, wrong, "a list of strings")
+        return [str(item) for item in items]
+
+    def mapping(self, key: str) -> Mapping[str, object] | None:
+        """An object, or None where the key is absent or null."""
+        value = self.value(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise self._wrong(key, value, "an object")
+        return cast("Mapping[str, object] | None", value)
+
+    def section(self, key: str, model_type: str | None = None) -> Config:
+        """The nested config under `key`, with the defaults its parent's class gives it.
+
+        A file that leaves the section out gets the class's own: transformers builds it too.
+        """
+        facts = self._facts.get("sections", {}).get(key, {})
+        nested = self.mapping(key) or {}
+        stated = nested.get("model_type")
+        if stated is not None and not isinstance(stated, str):
+            raise self._wrong(f"{key}.model_type", stated, "a string")
+        kind = stated or model_type or facts.get("model_type", "")
+        defaults = facts.get("defaults", {})
+        return Config(nested, f"{self.where}: {key}", kind, defaults)
+
+    def derived(self, changes: Mapping[str, object]) -> Config:
+        """This section with some keys replaced (one layer's overrides)."""
+        return Config({**self.raw, **changes}, self.where, self.model_type, self.extra_defaults)
+
+    # -- errors ----------------------------------------------------------------------------
+    def _count(self, key: str, value: object, least: int) -> int:
+        if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_COUNT:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, value, "a whole number")
+        if not least <= value <= LARGEST_COUNT:
+            raise self._wrong(key, value, f"a whole number from {least} to {LARGEST_COUNT:,}")
+        return value
+
+    def _missing(self, keys: tuple[str, ...]) -> ConfigError:
+        named = " or ".join(f"`{key}`" for key in keys)
+        kind = f"model type '{self.model_type}'" if self.model_type else "a file without model_type"
+        return ConfigError(
+            f"{self.where}: {named} is missing, and {kind} has no default for it.",
+            "give the complete config.json of a decoder; a tokenizer's, adapter's or vision "
+            "config does not describe a KV cache.",
+        )
+
+    def _wrong(self, key: str, value: object, wanted: str) -> ConfigError:
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "…"
+        return ConfigError(
+            f"{self.where}: `{key}` is {shown}, and must be {wanted}.",
+            "correct the file, or fetch the published config.json again.",
+        )
+
+    def contradiction(self, message: str) -> ConfigError:
+        """An error for a file that says two things which cannot both hold."""
+        return ConfigError(
+            f"{self.where}: {message}",
+            "the file contradicts itself; correct it, or use the published one.",
+        )

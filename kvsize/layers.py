@@ -1,0 +1,135 @@
+"""What each layer of a model must remember: one small record per kind.
+
+A record states dimensions in config.json's words and nothing about how an engine stores them:
+how many tokens a window keeps, what is rounded and what is a view are the engine's business.
+Shapes are per sequence; `None` means "no limit" or "the model's own dtype".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTensor:
+    """One more vector a layer keeps for every token it remembers (an indexer's keys, positions)."""
+
+    name: str
+    width: int
+    dtype: str | None = None
+    shape: str = "[batch, seq_len, {width}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One tensor of fixed size that a layer keeps for a sequence, however long it is."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullAttention:
+    """Keys `[batch, num_key_value_heads, seq_len, head_dim]` and values, of every token."""
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    v_head_dim: int
+    extras: tuple[TokenTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingAttention(FullAttention):
+    """Full attention whose queries look back at most `sliding_window` tokens."""
+
+    sliding_window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkedAttention(FullAttention):
+    """Attention inside chunks of `attention_chunk_size` tokens (Llama 4)."""
+
+    attention_chunk_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """MLA: one latent of kv_lora_rank and one rotary key of qk_rope_head_dim per token.
+
+    The head dimensions say what the latent expands to (DeepSeek-V2 paper, section 2.1).
+    """
+
+    num_attention_heads: int
+    kv_lora_rank: int
+    qk_rope_head_dim: int
+    qk_nope_head_dim: int
+    v_head_dim: int
+    sliding_window: int | None = None
+    extras: tuple[TokenTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """DeepSeek-V4: a window of raw keys plus one compressed row per `compress_rate` tokens.
+
+    `compress_rate` None: the window alone. `index_head_dim` > 0: the overlapping kind (CSA),
+    which also keeps an indexer's rows.
+    """
+
+    num_attention_heads: int
+    head_dim: int
+    sliding_window: int
+    compress_rate: int | None = None
+    index_head_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceAttention(FullAttention):
+    """Keeps the whole prompt for ever and a window of what is generated (Unlimited-OCR)."""
+
+    sliding_window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentState:
+    """Linear attention, SSM or convolution: states of fixed size instead of keys and values."""
+
+    states: tuple[State, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridLayer:
+    """Attention and a recurrent state side by side in one layer (Falcon-H1, Zamba, Zaya)."""
+
+    attention: FullAttention
+    recurrent: RecurrentState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttention:
+    """Keys and values of the encoder's (or an image's) tokens, stored once, never growing."""
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoCache:
+    """Remembers nothing; `reason` says why (an MLP block, keys shared with another layer)."""
+
+    reason: str
+
+
+Layer = (
+    FullAttention
+    | LatentAttention
+    | CompressedAttention
+    | RecurrentState
+    | HybridLayer
+    | CrossAttention
+    | NoCache
+)
+"""Any kind above; sliding, chunked and reference attention are kinds of FullAttention."""

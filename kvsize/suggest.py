@@ -1,0 +1,17 @@
+"""Hints for names that were nearly right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """`did you mean X? …` where something is near, else the sentence `otherwise`."""
+    import difflib  # only when something went wrong: it costs start-up
+
+    close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.6)
+    listed = " or ".join(close)
+    return f"did you mean {listed}? {otherwise}." if close else f"{otherwise}."
