@@ -26,10 +26,14 @@ _MISSING = object()
 
 
 class SectionFacts(TypedDict, total=False):
-    """What a composite class fills in for one of its nested configs."""
+    """What a composite class fills in for one of its nested configs.
+
+    `fixed`: the class reads the section as `model_type`, whatever the section itself states.
+    """
 
     model_type: str
     defaults: dict[str, object]
+    fixed: bool
 
 
 class ClassFacts(TypedDict, total=False):
@@ -51,26 +55,38 @@ class Origin:
     detail: str
 
 
+class ClassFile(TypedDict):
+    """`data/class_defaults.json`."""
+
+    transformers: str
+    without_cache: list[str]
+    classes: dict[str, ClassFacts]
+
+
 @cache
-def _class_file() -> tuple[str, dict[str, ClassFacts]]:
+def _class_file() -> ClassFile:
     text = files("kvsize").joinpath("data/class_defaults.json").read_text(encoding="utf-8")
-    loaded = json.loads(text)
-    return str(loaded["transformers"]), cast("dict[str, ClassFacts]", loaded["classes"])
+    return cast("ClassFile", json.loads(text))
 
 
 def defaults_version() -> str:
     """The transformers version whose class defaults are built in."""
-    return _class_file()[0]
+    return _class_file()["transformers"]
 
 
 def class_facts(model_type: str) -> ClassFacts | None:
     """The built-in facts of one model type, or None when transformers does not know it."""
-    return _class_file()[1].get(model_type)
+    return _class_file()["classes"].get(model_type)
 
 
 def known_model_types() -> list[str]:
     """Every model type whose class defaults are built in, sorted."""
-    return sorted(_class_file()[1])
+    return sorted(_class_file()["classes"])
+
+
+def without_cache() -> list[str]:
+    """Model types that transformers knows and that do not generate text."""
+    return _class_file()["without_cache"]
 
 
 @dataclass
@@ -189,19 +205,25 @@ class Config:
             raise self._wrong(key, value, "an object")
         return cast("Mapping[str, object] | None", value)
 
-    def section(self, key: str, model_type: str | None = None) -> Config:
+    def sections(self) -> Mapping[str, SectionFacts]:
+        """The nested configs that the model type's class has."""
+        return self._facts.get("sections", {})
+
+    def section(self, key: str) -> Config:
         """The nested config under `key`, with the defaults its parent's class gives it.
 
-        A file that leaves the section out gets the class's own: transformers builds it too.
+        A file that leaves the section out gets the class's own: transformers builds it too. The
+        parent's defaults do not apply to a section that is there (SubConfigSpec in
+        transformers 5.24.0, configuration_utils.py).
         """
-        facts = self._facts.get("sections", {}).get(key, {})
-        nested = self.mapping(key) or {}
-        stated = nested.get("model_type")
-        if stated is not None and not isinstance(stated, str):
-            raise self._wrong(f"{key}.model_type", stated, "a string")
-        kind = stated or model_type or facts.get("model_type", "")
-        defaults = facts.get("defaults", {})
-        return Config(nested, f"{self.where}: {key}", kind, defaults)
+        facts = self.sections().get(key, {})
+        nested = self.mapping(key)
+        where = f"{self.where}: {key}"
+        if nested is None:
+            return Config({}, where, facts.get("model_type", ""), facts.get("defaults", {}))
+        stated = Config(nested, where).text("model_type")
+        kind = facts.get("model_type", "") if facts.get("fixed") or not stated else stated
+        return Config(nested, where, kind)
 
     def derived(self, changes: Mapping[str, object]) -> Config:
         """This section with some keys replaced (one layer's overrides)."""

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTensor:
-    """One more vector a layer keeps for every token it remembers (an indexer's keys, positions)."""
+    """One more vector a layer keeps for every token it remembers (an indexer's keys, positions).
+
+    `positions`: token positions, which one forward pass shares among all sequences and axes, and
+    which are kept for the tokens seen even in a cache of fixed length.
+    """
 
     name: str
     width: int
     dtype: str | None = None
     shape: str = "[batch, seq_len, {width}]"
+    positions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,37 +1,134 @@
-"""One module per dialect of config.json: a raw mapping in, a Model out."""
+"""Dialects of config.json: a raw mapping in, a Model out.
+
+Each module defines classes that name the model types they read; `FAMILIES` says which module has
+which, so that only the one in use is imported. Everything else is a plain decoder.
+"""
 
 from __future__ import annotations
 
-from itertools import repeat
+import importlib
 
-from kvsize.config import Config
-from kvsize.layers import FullAttention
-from kvsize.model import Model, Raw
+from kvsize.config import Config, without_cache
+from kvsize.dtypes import TORCH_DTYPES, canonical
+from kvsize.errors import ConfigError
+from kvsize.families import nesting
+from kvsize.families.decoder import Decoder
+from kvsize.layers import CrossAttention, FullAttention, Layer
+from kvsize.model import Guess, Model, Raw
+
+FAMILIES = {
+    "compressed": "deepseek_v4 qwen4_exp_text",
+    "gemma": """diffusion_gemma_text embedding_gemma2_text gemma3n_text gemma4_assistant gemma4_text
+        gemma4_unified_assistant gemma4_unified_text""",
+    "heads": """cpmant dbrx falcon gpt_bigcode jetmoe laguna mimo_v2_flash minimax_m3_vl_text
+        mllama_text_model step3p5 unlimited_ocr_text""",
+    "latent": """axk1 axk2 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text
+        glm4_moe_lite glm5_next_text glm_moe_dsa hy_v4 hy_v4_vl_text kimi_linear longcat_flash
+        minicpm3 mistral4 mistral_large4_text sarvam_mla youtu""",
+    "loops": "dory hrm_text inkling2_loop_text inkling2_text inkling_text",
+    "recurrent": """bamba falcon_h1 falcon_mamba granitemoehybrid jamba lara_mini lfm2 lfm2_moe lfm3
+        mamba mamba2 minimax nemotron_h olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next
+        recurrent_gemma zamba zamba2 zaya""",
+    "seq2seq": """bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian
+        mbart moonshine mt5 mvp nllb-moe pegasus pegasus_x pix2struct_text_model plbart pop2piano
+        prophetnet seamless_m4t seamless_m4t_v2 speech_to_text speecht5 switch_transformers t5
+        trocr udop umt5 whisper""",
+    "windowed": """gemma3_text modernbert-decoder qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe
+        qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text""",
+}
+
+
+def family(model_type: str) -> type[Decoder]:
+    """The class that reads `model_type`; the plain decoder where no other claims it."""
+    for name, types in FAMILIES.items():
+        if model_type in types.split():
+            module = importlib.import_module(f"kvsize.families.{name}")
+            return next(
+                found
+                for found in vars(module).values()
+                if isinstance(found, type)
+                and issubclass(found, Decoder)
+                and model_type in found.__dict__.get("model_types", ())
+            )
+    return Decoder
 
 
 def build(raw: Raw) -> Model:
-    """The model that `raw` describes."""
-    config = Config(raw.config, raw.where, str(raw.config.get("model_type", "")))
-    heads = config.count("num_attention_heads")
-    head_dim = config.optional_count("head_dim") or config.count("hidden_size") // heads
-    layer = FullAttention(
-        num_attention_heads=heads,
-        num_key_value_heads=config.count_or("num_key_value_heads", heads, least=1),
-        head_dim=head_dim,
-        v_head_dim=head_dim,
-    )
+    """The model that `raw` describes. Raises ConfigError where it describes no decoder."""
+    guesses: list[Guess] = []
+    stated = Config(raw.config, raw.where).text("model_type") or ""
+    if stated in without_cache():
+        message = f"{raw.where}: model type '{stated}' does not generate text."
+        raise ConfigError(message, "give a decoder's config.json; this model has no KV cache.")
+    root = Config(raw.config, raw.where, stated)
+    config = nesting.text_decoder(root, guesses)
+    decoder = family(config.model_type)(config, root)
+    layers = decoder.layers()
+    encoder_tokens = None
+    if root.flag("is_encoder_decoder"):
+        from kvsize.families import seq2seq
+
+        layers += seq2seq.cross_layers(layers, config)
+        encoder_tokens = seq2seq.encoder_tokens(root, config)
+    _check_heads(layers, config)
+    dtype, assumed = _dtype(config, root)
     return Model(
         name=raw.name,
         source=raw.source,
         where=raw.where,
-        model_type=config.model_type,
+        model_type=stated,
         config=config,
-        root=config,
-        layers=tuple(repeat(layer, config.count("num_hidden_layers"))),
-        dtype="bfloat16",
-        dtype_assumed=True,
-        context_limit=config.optional_count("max_position_embeddings"),
+        root=root,
+        layers=layers,
+        dtype=dtype,
+        dtype_assumed=assumed,
+        context_limit=_context_limit(config, root),
         hub_id=raw.hub_id,
         revision=raw.revision,
         weight_bytes=raw.weight_bytes,
+        encoder_tokens=encoder_tokens,
+        prompt_tokens=decoder.prompt_tokens,
+        cache_class=decoder.cache_class,
+        no_static_cache=decoder.no_static_cache,
+        guesses=tuple(guesses),
     )
+
+
+def _check_heads(layers: tuple[Layer, ...], config: Config) -> None:
+    """Query heads share KV heads in equal groups; a file where they cannot is wrong."""
+    for layer in set(layers):
+        if not isinstance(layer, FullAttention | CrossAttention):
+            continue
+        heads, kv_heads = layer.num_attention_heads, layer.num_key_value_heads
+        if heads % kv_heads:
+            message = f"`num_key_value_heads` {kv_heads} does not divide `num_attention_heads` {heads}."
+            raise config.contradiction(message)
+
+
+def _dtype(config: Config, root: Config) -> tuple[str, bool]:
+    """The model's own dtype and whether bfloat16 had to be assumed; the decoder's comes first."""
+    for section in (config, root):
+        for key in ("dtype", "torch_dtype"):
+            name = section.text(key)
+            if name is not None and canonical(name) in TORCH_DTYPES:
+                return canonical(name), False
+    return "bfloat16", True
+
+
+def _context_limit(config: Config, root: Config) -> int | None:
+    """The longest sequence the model is made for."""
+    keys = (
+        "max_position_embeddings",
+        "max_target_positions",
+        "n_positions",
+        "max_sequence_length",
+        "max_seq_len",
+        "seq_length",
+        "model_max_length",
+    )
+    for section in (config, root):
+        for key in keys:
+            found = section.optional_count(key, least=0)
+            if found:
+                return found
+    return None

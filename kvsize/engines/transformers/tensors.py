@@ -1,0 +1,202 @@
+"""The tensors one cache layer holds: shapes, bytes, and the bytes of the storages behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from kvsize.dtypes import KVDtype, torch_dtype
+from kvsize.engines.transformers.versions import Rules
+from kvsize.layers import (
+    ChunkedAttention,
+    CompressedAttention,
+    CrossAttention,
+    FullAttention,
+    HybridLayer,
+    LatentAttention,
+    Layer,
+    RecurrentState,
+    ReferenceAttention,
+    SlidingAttention,
+    TokenTensor,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheTensor:
+    """One tensor of the cache.
+
+    `total_bytes`: its elements. `storage_bytes`: the buffer behind it, after decoding. The
+    same right after a prefill of all tokens: `prefill_bytes`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    axes: str
+    dtype: str
+    total_bytes: int
+    storage_bytes: int
+    prefill_bytes: int
+
+    def described(self) -> str:
+        """`keys [batch, 8, seq_len, 128] bfloat16`."""
+        return f"{self.name} {self.axes} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What a cache is built for."""
+
+    cache: str
+    rules: Rules
+    tokens: int
+    sequences: int
+    dtype: KVDtype
+    max_cache_len: int
+    encoder_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens along one axis: in the tensor, in its storage, in the storage after a prefill."""
+
+    held: int
+    stored: int
+    prefilled: int
+
+
+def layer_tensors(layer: Layer, form: Form) -> Iterator[CacheTensor]:
+    """Every tensor of `layer`, in the order the class creates them."""
+    match layer:
+        case HybridLayer():
+            yield from layer_tensors(layer.attention, form)
+            yield from layer_tensors(layer.recurrent, form)
+        case RecurrentState():
+            yield from _states(layer, form)
+        case CrossAttention():
+            span = Span(*(form.encoder_tokens,) * 3)
+            heads, dim = layer.num_key_value_heads, layer.head_dim
+            yield _kv("keys", heads, span, dim, form)
+            yield _kv("values", heads, span, dim, form)
+        case LatentAttention():
+            yield from _latent(layer, form)
+        case CompressedAttention():
+            from kvsize.engines.transformers.compressed import compressed_tensors
+
+            yield from compressed_tensors(layer, form)
+        case ReferenceAttention() if form.cache == "static":
+            yield from _reference_static(layer, form)
+        case FullAttention():
+            span = _span(_window(layer), form)
+            yield _kv("keys", layer.num_key_value_heads, span, layer.head_dim, form)
+            yield _kv("values", layer.num_key_value_heads, span, layer.v_head_dim, form)
+            yield from _extras(layer.extras, span, form)
+        case _:
+            return
+
+
+def _window(layer: FullAttention) -> int | None:
+    match layer:
+        case SlidingAttention():
+            return layer.sliding_window
+        case ChunkedAttention():
+            return layer.attention_chunk_size
+        case _:
+            return None
+
+
+def _span(window: int | None, form: Form) -> Span:
+    """Tokens of a layer with `window` (None: all of them).
+
+    DynamicSlidingWindowLayer keeps a view of the last window - 1 tokens, `full[:, :, 1 - w:]`:
+    the storage behind it holds the prompt until the next token, then `window` tokens. For a
+    window of 1 that slice is `[0:]`, so everything stays. StaticSlidingWindowLayer allocates
+    min(window, max_cache_len).
+    """
+    if form.cache == "static":
+        length = form.max_cache_len if window is None else min(window, form.max_cache_len)
+        return Span(length, length, length)
+    tokens = form.tokens
+    if window is None or window == 1:
+        return Span(tokens, tokens, tokens)
+    return Span(min(tokens, window - 1), min(tokens, window), tokens)
+
+
+def _kv(name: str, heads: int, span: Span, width: int, form: Form) -> CacheTensor:
+    per_token = form.sequences * heads * width * form.dtype.block_bytes
+    return CacheTensor(
+        name=name,
+        shape=(form.sequences, heads, span.held, width),
+        axes=f"[batch, {heads}, seq_len, {width}]",
+        dtype=form.dtype.name,
+        total_bytes=span.held * per_token,
+        storage_bytes=span.stored * per_token,
+        prefill_bytes=span.prefilled * per_token,
+    )
+
+
+def _extras(extras: tuple[TokenTensor, ...], span: Span, form: Form) -> Iterator[CacheTensor]:
+    for extra in extras:
+        dtype = form.dtype if extra.dtype is None else torch_dtype(extra.dtype)
+        per_token = form.sequences * extra.width * dtype.block_bytes
+        # Positions grow with the tokens seen in any cache, and one forward pass expands a
+        # single row of them over the sequences and axes: a view until the next token.
+        held = form.tokens if extra.positions else span.held
+        first = dtype.block_bytes if extra.positions else per_token
+        yield CacheTensor(
+            name=extra.name,
+            shape=(form.sequences, held, extra.width),
+            axes=extra.shape.format(width=extra.width),
+            dtype=dtype.name,
+            total_bytes=held * per_token,
+            storage_bytes=(held if extra.positions else span.stored) * per_token,
+            prefill_bytes=(held if extra.positions else span.prefilled) * first,
+        )
+
+
+def _latent(layer: LatentAttention, form: Form) -> Iterator[CacheTensor]:
+    """The latent and the rotary key; up to 5.14 the keys and values they expand to."""
+    span = _span(layer.sliding_window, form)
+    if form.rules.latent_cache:
+        if layer.kv_lora_rank:
+            yield _kv("keys", 1, span, layer.kv_lora_rank, form)
+            yield _kv("values", 1, span, layer.qk_rope_head_dim, form)
+    else:
+        heads = layer.num_attention_heads
+        yield _kv("keys", heads, span, layer.qk_nope_head_dim + layer.qk_rope_head_dim, form)
+        yield _kv("values", heads, span, layer.v_head_dim, form)
+    yield from _extras(layer.extras, span, form)
+
+
+def _states(layer: RecurrentState, form: Form) -> Iterator[CacheTensor]:
+    for state in layer.states:
+        dtype = form.dtype if state.dtype is None else torch_dtype(state.dtype)
+        if not form.rules.own_state_dtype and dtype.name == "float32":
+            dtype = form.dtype  # up to 5.13 states were cast to the convolution's dtype
+        size_bytes = form.sequences * prod(state.shape) * dtype.block_bytes
+        shape = (form.sequences, *state.shape)
+        yield CacheTensor(
+            name=state.name,
+            shape=shape,
+            axes=f"[batch, {', '.join(map(str, state.shape))}]",
+            dtype=dtype.name,
+            total_bytes=size_bytes,
+            storage_bytes=size_bytes,
+            prefill_bytes=size_bytes,
+        )
+
+
+def _reference_static(layer: ReferenceAttention, form: Form) -> Iterator[CacheTensor]:
+    """One buffer of the prompt and the window; `keys` and `prefill_keys` are views of it.
+
+    The prompt is taken to be all of the context: how much of it was generated is not known.
+    """
+    window = layer.sliding_window
+    prompt = min(max(form.max_cache_len - window, 0), form.tokens)
+    length = prompt + window
+    for name, width in (("keys", layer.head_dim), ("values", layer.v_head_dim)):
+        whole = _kv(f"all_{name}", layer.num_key_value_heads, Span(length, length, length), width, form)
+        yield whole
+        for part, tokens in ((f"prefill_{name}", prompt), (name, window)):
+            yield _kv(part, layer.num_key_value_heads, Span(tokens, 0, 0), width, form)

@@ -1,0 +1,119 @@
+"""Encoder-decoders: the decoder's own cache, and the encoder's keys for cross-attention."""
+
+from __future__ import annotations
+
+from kvsize.config import Config
+from kvsize.families.decoder import Decoder
+from kvsize.layers import CrossAttention, FullAttention, HybridLayer, Layer, NoCache
+
+# Config words for the decoder's dimensions, in the order the flat classes read them.
+LAYERS = (
+    "decoder_layers",
+    "num_decoder_layers",
+    "decoder_num_hidden_layers",
+    "num_hidden_layers",
+    "num_layers",
+)
+HEADS = (
+    "decoder_attention_heads",
+    "num_decoder_attention_heads",
+    "decoder_num_attention_heads",
+    "num_heads",
+    "num_attention_heads",
+)
+KV_HEADS = ("decoder_num_key_value_heads", "num_key_value_heads")
+
+
+class FlatSeq2Seq(Decoder):
+    """Encoder and decoder in one flat file: `decoder_*` keys describe the decoder."""
+
+    model_types = (
+        "bart",
+        "bigbird_pegasus",
+        "blenderbot",
+        "blenderbot-small",
+        "fsmt",
+        "led",
+        "longt5",
+        "m2m_100",
+        "marian",
+        "mbart",
+        "moonshine",
+        "mt5",
+        "mvp",
+        "nllb-moe",
+        "pegasus",
+        "pegasus_x",
+        "pix2struct_text_model",
+        "plbart",
+        "pop2piano",
+        "prophetnet",
+        "seamless_m4t",
+        "seamless_m4t_v2",
+        "speech_to_text",
+        "speecht5",
+        "switch_transformers",
+        "t5",
+        "trocr",
+        "udop",
+        "umt5",
+        "whisper",
+    )
+
+    def num_hidden_layers(self) -> int:
+        """Layers of the decoder (whisper's num_hidden_layers is the encoder's)."""
+        return self.config.count(*LAYERS)
+
+    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:  # noqa: ARG002
+        """The T5 family states a head's width as `d_kv`; the others divide."""
+        heads = config.count(*HEADS)
+        kv_heads = heads
+        if config.model_type == "moonshine":
+            kv_heads = config.optional_count(KV_HEADS[0]) or heads
+        dim = config.optional_count("d_kv") or config.count("hidden_size", "d_model") // heads
+        return heads, kv_heads, dim, dim
+
+    def layers(self) -> tuple[Layer, ...]:
+        """As a causal model the cache has as many entries as the encoder has layers."""
+        own = super().layers()
+        if self.config.flag("is_encoder_decoder") or self.config is not self.root:
+            return own
+        entries = self.config.optional_count("num_hidden_layers") or len(own)
+        empty = NoCache(reason="the cache counts the encoder's layers; the decoder has fewer")
+        return own + (empty,) * (entries - len(own))
+
+
+class DiaDecoder(Decoder):
+    """Dia: cross-attention with heads of its own."""
+
+    model_types = ("dia_decoder",)
+
+
+def cross_layers(own: tuple[Layer, ...], config: Config) -> tuple[Layer, ...]:
+    """A cross-attention layer for every self-attention layer, with the same heads."""
+    return tuple(_cross(layer, config) for layer in own)
+
+
+def _cross(layer: Layer, config: Config) -> Layer:
+    attention = layer.attention if isinstance(layer, HybridLayer) else layer
+    if not isinstance(attention, FullAttention):
+        return NoCache(reason="no cross-attention in this layer")
+    kv_heads, head_dim = attention.num_key_value_heads, attention.head_dim
+    if config.model_type == "dia_decoder":
+        kv_heads = config.count("cross_num_key_value_heads")
+        head_dim = config.count("cross_head_dim")
+    return CrossAttention(
+        num_attention_heads=attention.num_attention_heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+    )
+
+
+def encoder_tokens(root: Config, decoder: Config) -> int | None:
+    """The encoder's own length: fixed for speech (whisper: 1500), else its position limit."""
+    for config in (root, decoder):
+        for key in ("max_source_positions", "max_position_embeddings", "n_positions"):
+            found = config.optional_count(key)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,58 @@
+"""Decoders whose window is written under another key, is switched off by a flag, or converted."""
+
+from __future__ import annotations
+
+from kvsize.config import Config
+from kvsize.families.decoder import Decoder
+
+
+class QwenWindow(Decoder):
+    """Qwen: `sliding_window` counts only with `use_sliding_window`."""
+
+    model_types = (
+        "qwen2",
+        "qwen2_moe",
+        "qwen2_vl_text",
+        "qwen2_5_vl_text",
+        "qwen2_5_omni_text",
+        "qwen3",
+        "qwen3_moe",
+    )
+
+    def window(self, config: Config) -> int | None:
+        """The window, when it is switched on (Qwen2Config.__post_init__)."""
+        return super().window(config) if config.flag("use_sliding_window") else None
+
+
+class NoWindow(Decoder):
+    """Classes that set the window to null whatever the file says (Qwen3VLMoeTextConfig)."""
+
+    model_types = ("qwen3_vl_moe_text",)
+
+    def window(self, config: Config) -> int | None:  # noqa: ARG002 - nothing to read
+        """None."""
+        return None
+
+
+class Gemma3(Decoder):
+    """Gemma 3: with bidirectional attention the window is read as half of it plus one."""
+
+    model_types = ("gemma3_text",)
+
+    def window(self, config: Config) -> int | None:
+        """The window (Gemma3TextConfig.__post_init__)."""
+        window = super().window(config)
+        if window is not None and config.flag("use_bidirectional_attention"):
+            window = window // 2 + 1
+        return window
+
+
+class ModernBertDecoder(Decoder):
+    """The window is half of `local_attention` (ModernBertDecoderConfig)."""
+
+    model_types = ("modernbert-decoder",)
+
+    def window(self, config: Config) -> int | None:
+        """local_attention // 2."""
+        local = config.optional_count("local_attention")
+        return None if local is None else local // 2
