@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 # Larger than any dimension, layer count or context of a real model; past it a value is an error.
 LARGEST_COUNT = 10**9
 _MISSING = object()
+# Model types of published files whose config has the words of a class that transformers has.
+KNOWN_AS = {
+    "deepseek_ref": "deepseek_v4",
+    "kimi_k2": "deepseek_v3",
+    "mimo": "qwen2",
+    "minimax_m3": "minimax_m3_vl_text",
+    "phi3_v": "phi3",
+}
 
 
 class SectionFacts(TypedDict, total=False):
@@ -100,6 +108,7 @@ class Config:
     origins: dict[str, Origin] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.model_type = KNOWN_AS.get(self.model_type, self.model_type)
         facts = class_facts(self.model_type)
         self.known = facts is not None
         self._facts: ClassFacts = facts or {}

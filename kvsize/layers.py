@@ -79,14 +79,13 @@ class LatentAttention:
 class CompressedAttention:
     """DeepSeek-V4: a window of raw keys plus one compressed row per `compress_rate` tokens.
 
-    `compress_rate` None: the window alone. `index_head_dim` > 0: the overlapping kind (CSA),
-    which also keeps an indexer's rows.
+    `index_head_dim` > 0: the overlapping kind (CSA), which also keeps an indexer's rows.
     """
 
     num_attention_heads: int
     head_dim: int
     sliding_window: int
-    compress_rate: int | None = None
+    compress_rate: int
     index_head_dim: int = 0
 
 

@@ -21,7 +21,7 @@ FAMILIES = {
     "gemma": """diffusion_gemma_text embedding_gemma2_text gemma3n_text gemma4_assistant gemma4_text
         gemma4_unified_assistant gemma4_unified_text""",
     "heads": """cpmant dbrx falcon gpt_bigcode jetmoe laguna mimo_v2_flash minimax_m3_vl_text
-        mllama_text_model step3p5 unlimited_ocr_text""",
+        mllama_text_model openai-gpt step3p5 unlimited_ocr_text xlm""",
     "latent": """axk1 axk2 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text
         glm4_moe_lite glm5_next_text glm_moe_dsa hy_v4 hy_v4_vl_text kimi_linear longcat_flash
         minicpm3 mistral4 mistral_large4_text sarvam_mla youtu""",
@@ -29,6 +29,9 @@ FAMILIES = {
     "recurrent": """bamba falcon_h1 falcon_mamba granitemoehybrid jamba lara_mini lfm2 lfm2_moe lfm3
         mamba mamba2 minimax nemotron_h olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next
         recurrent_gemma zamba zamba2 zaya""",
+    "remote": """aquila baichuan bailing_moe bunny-phi chatglm deci deci_lm deepseek
+        falcon_perception grok-1 hunyuan internlm internlm2 llava_llama minicpm minicpmv molmo
+        nemotron-nas openelm orion phi-msft phi3small qwen step1 step3_text telechat xverse yi""",
     "seq2seq": """bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian
         mbart moonshine mt5 mvp nllb-moe pegasus pegasus_x pix2struct_text_model plbart pop2piano
         prophetnet seamless_m4t seamless_m4t_v2 speech_to_text speecht5 switch_transformers t5
@@ -62,7 +65,7 @@ def build(raw: Raw) -> Model:
         raise ConfigError(message, "give a decoder's config.json; this model has no KV cache.")
     root = Config(raw.config, raw.where, stated)
     config = nesting.text_decoder(root, guesses)
-    decoder = family(config.model_type)(config, root)
+    decoder = _reader(config, guesses)(config, root)
     layers = decoder.layers()
     encoder_tokens = None
     if root.flag("is_encoder_decoder"):
@@ -92,6 +95,18 @@ def build(raw: Raw) -> Model:
         no_static_cache=decoder.no_static_cache,
         guesses=tuple(guesses),
     )
+
+
+def _reader(config: Config, guesses: list[Guess]) -> type[Decoder]:
+    """The class that reads the section; the generic rule for an unknown type is a guess."""
+    reader = family(config.model_type)
+    if reader is not Decoder or config.known:
+        return reader
+    from kvsize.families import remote
+
+    name = f"model type '{config.model_type}'" if config.model_type else "a file without model_type"
+    guesses.append(Guess("KV008", f"{name} is not one kvsize knows; sized by the generic rule."))
+    return remote.Unknown
 
 
 def _check_heads(layers: tuple[Layer, ...], config: Config) -> None:

@@ -36,6 +36,10 @@ class DeepseekV4(Decoder):
         # Published files list the draft layers too; the class cuts them off.
         return self.checked(kinds[:layers], layers)
 
+    def num_key_value_heads(self, config: Config, heads: int) -> int:  # noqa: ARG002 - the base's
+        """One head, whatever the file says: keys and values are one tensor for all queries."""
+        return 1
+
     def rate(self, config: Config, kind: str) -> int:
         """Tokens per compressed row."""
         old = {CSA: "compress_rate_csa", HCA: "compress_rate_hca"}[kind]
@@ -45,15 +49,15 @@ class DeepseekV4(Decoder):
         return stated or section.count("compress_rates")
 
     def layer(self, config: Config, kind: str, index: int) -> Layer:
-        """The parts of one layer."""
-        if kind not in {patterns.SLIDING, CSA, HCA}:
+        """The parts of a compressed layer; the others slide with one head for all queries."""
+        if kind not in {CSA, HCA}:
             return super().layer(config, kind, index)
         heads = config.count("num_attention_heads")
         return CompressedAttention(
             num_attention_heads=heads,
             head_dim=self.head_dim(config, heads),
             sliding_window=self.required_window(config),
-            compress_rate=None if kind == patterns.SLIDING else self.rate(config, kind),
+            compress_rate=self.rate(config, kind),
             index_head_dim=config.count("index_head_dim") if kind == CSA else 0,
         )
 

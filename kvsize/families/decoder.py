@@ -104,13 +104,14 @@ class Decoder:
         return ""
 
     def overrides(self, index: int, kind: str) -> Mapping[str, object]:  # noqa: ARG002 - a hook
-        """Keys that differ in this layer: `per_layer_config`."""
-        stated = self.config.mapping("per_layer_config")
-        found = (stated or {}).get(str(index), {})
-        if not isinstance(found, Mapping):
-            message = f"`per_layer_config` of layer {index} is not an object."
-            raise self.config.contradiction(message)
-        return found
+        """Keys that differ in this layer: `per_layer_config`, by layer number ("05" is 5)."""
+        for number, keys in (self.config.mapping("per_layer_config") or {}).items():
+            if not number.isdigit() or not isinstance(keys, Mapping):
+                message = f"`per_layer_config` has {number!r}, not a layer's number and its keys."
+                raise self.config.contradiction(message)
+            if int(number) == index:
+                return keys
+        return {}
 
     def layer_config(self, index: int, kind: str) -> Config:
         """The section with this layer's overrides in place."""

@@ -79,20 +79,14 @@ class MiMoV2Flash(Decoder):
         return super().window(config) if stated is None else stated + 1
 
 
-class OwnHeadDim(Decoder):
-    """The width of a head under another name."""
+class CpmAnt(Decoder):
+    """CPM-Ant: `dim_head`, and `prompt_length` learned tokens in front of every prompt."""
 
     model_types = ("cpmant",)
 
     def head_dim(self, config: Config, heads: int) -> int:  # noqa: ARG002 - the base's
         """`dim_head`."""
         return config.count("dim_head")
-
-
-class CpmAnt(OwnHeadDim):
-    """CPM-Ant puts `prompt_length` learned tokens in front of every prompt."""
-
-    model_types = ("cpmant",)
 
     @property
     def prompt_tokens(self) -> int:  # type: ignore[override]
@@ -205,3 +199,13 @@ class PerLayerHeads(Decoder):
         kv_heads = self.num_key_value_heads(self.config, common)
         head_dim = self.head_dim(self.config, common)
         return super().heads(config, kind)[0], kv_heads, head_dim, head_dim
+
+
+class WithoutUsableCache(Decoder):
+    """Classes that never write to the cache they are given (measured in transformers 5.24.0)."""
+
+    model_types = ("openai-gpt", "xlm")
+
+    def layer(self, config: Config, kind: str, index: int) -> Layer:  # noqa: ARG002 - the base's
+        """Nothing."""
+        return NoCache(reason="the modeling code does not write to the cache")

@@ -44,7 +44,7 @@ class Dory(Decoder):
         return self.checked(listed, self.num_hidden_layers())
 
     def layers(self) -> tuple[Layer, ...]:
-        """The layers in order, then further passes of the recurrent section."""
+        """The layers in order, then the recurrent section again for each further pass."""
         once = super().layers()
         unit = 2 if self.halved() else 1
         start = self.config.count_or("n_input_layers", 0) // unit
@@ -55,7 +55,7 @@ class Dory(Decoder):
         loops = self.config.count_or("n_recurrent_loops", 1, least=1)
         if self.config.value("recurrent_kv_cache_mode", "per_loop") != "per_loop":
             loops = 1
-        return once[:start] + once[start:end] * loops + once[end:]
+        return once + once[start:end] * (loops - 1)
 
 
 class Inkling(Decoder):

@@ -214,8 +214,7 @@ def recurrent_gemma(config: Config, layers: int) -> list[str]:
     """`block_types` repeated; the recurrent blocks keep their state outside the cache."""
     blocks = config.texts("block_types") or ["recurrent", "recurrent", "attention"]
     return [
-        "module_state" if blocks[i % len(blocks)] == "recurrent" else SLIDING
-        for i in range(layers)
+        LINEAR if blocks[i % len(blocks)] == "recurrent" else SLIDING for i in range(layers)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kvsize.config import Config
 from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
-from kvsize.layers import RecurrentState, State
+from kvsize.layers import Layer, NoCache, RecurrentState, State
 
 
 def conv(*shape: int, dtype: str | None = None, index: int = 0) -> State:
@@ -269,3 +269,9 @@ class RecurrentGemma(Decoder):
     def window(self, config: Config) -> int | None:
         """`attention_window_size`."""
         return config.optional_count("attention_window_size")
+
+    def layer(self, config: Config, kind: str, index: int) -> Layer:
+        """Recurrent layers keep their state on the module, outside the cache."""
+        if kind == patterns.LINEAR:
+            return NoCache(reason="its recurrent state lives on the module, outside the cache")
+        return super().layer(config, kind, index)

@@ -83,14 +83,8 @@ class FlatSeq2Seq(Decoder):
         return own + (empty,) * (entries - len(own))
 
 
-class DiaDecoder(Decoder):
-    """Dia: cross-attention with heads of its own."""
-
-    model_types = ("dia_decoder",)
-
-
 def cross_layers(own: tuple[Layer, ...], config: Config) -> tuple[Layer, ...]:
-    """A cross-attention layer for every self-attention layer, with the same heads."""
+    """A cross-attention layer for every self-attention layer: the same heads, but in Dia."""
     return tuple(_cross(layer, config) for layer in own)
 
 
@@ -98,14 +92,16 @@ def _cross(layer: Layer, config: Config) -> Layer:
     attention = layer.attention if isinstance(layer, HybridLayer) else layer
     if not isinstance(attention, FullAttention):
         return NoCache(reason="no cross-attention in this layer")
-    kv_heads, head_dim = attention.num_key_value_heads, attention.head_dim
     if config.model_type == "dia_decoder":
-        kv_heads = config.count("cross_num_key_value_heads")
-        head_dim = config.count("cross_head_dim")
+        return CrossAttention(
+            num_attention_heads=config.count("cross_num_attention_heads"),
+            num_key_value_heads=config.count("cross_num_key_value_heads"),
+            head_dim=config.count("cross_head_dim"),
+        )
     return CrossAttention(
         num_attention_heads=attention.num_attention_heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
+        num_key_value_heads=attention.num_key_value_heads,
+        head_dim=attention.head_dim,
     )
 
 

@@ -13,45 +13,48 @@ from kvsize.layers import CompressedAttention
 
 
 def compressed_tensors(layer: CompressedAttention, form: Form) -> Iterator[CacheTensor]:
-    """The parts of one layer; keys and values are one tensor under two names, counted once."""
+    """The parts of one layer; keys and values are one tensor under two names, counted once.
+
+    A buffer is a view of the forward pass that filled it: after a prefill the storage behind it
+    holds all tokens, and when a row has just been closed by decoding, the row's `rate` tokens.
+    """
     dim, tokens, window = layer.head_dim, form.tokens, layer.sliding_window
     kept = tokens if window == 1 else min(tokens, window - 1)
-    yield _part("keys", (1, kept), dim, form, stored=min(tokens, window), prefilled=tokens)
-    if layer.compress_rate is None:
-        return
-    rate, index = layer.compress_rate, layer.index_head_dim
-    overlaps = index > 0
-    waiting, rows = tokens % rate, tokens // rate
-    for name, width in (("compressor", dim), ("indexer", index))[: 1 + overlaps]:
+    yield _part("keys", kept, dim, form, stored=min(tokens, window), prefilled=tokens, heads="1, ")
+    rate, overlaps = layer.compress_rate, layer.index_head_dim > 0
+    rows, waiting = divmod(tokens, rate)
+    parts = [("compressor", dim)] + [("indexer", layer.index_head_dim)] * overlaps
+    for name, width in parts:
         buffered = 2 * width if overlaps else width
-        if waiting:
-            yield _part(f"{name}_buffer_kv", (waiting,), buffered, form)
-            yield _part(f"{name}_buffer_gate", (waiting,), buffered, form)
+        for kind in ("kv", "gate"):
+            label = f"buffer_{kind}[{name}]"
+            yield _part(label, waiting, buffered, form, stored=waiting or rate, prefilled=tokens)
         if rows:
-            yield _part(f"{name}_rows", (rows,), width, form)
-        if overlaps and rows:
-            yield _part(f"{name}_overlap_kv", (rate,), width, form)
-            gate = torch_dtype("float32")
-            yield _part(f"{name}_overlap_gate", (rate,), width, form, dtype=gate)
+            yield _part(f"compressed_kv[{name}]", rows, width, form)
+        if rows and overlaps:
+            yield _part(f"overlap_kv[{name}]", rate, width, form)
+            float32 = torch_dtype("float32")
+            yield _part(f"overlap_gate[{name}]", rate, width, form, dtype=float32)
 
 
 def _part(  # noqa: PLR0913 - one tensor's dimensions
     name: str,
-    lead: tuple[int, ...],
+    held: int,
     width: int,
     form: Form,
     *,
     stored: int | None = None,
     prefilled: int | None = None,
     dtype: KVDtype | None = None,
+    heads: str = "",
 ) -> CacheTensor:
     dtype = dtype or form.dtype
     per_token = form.sequences * width * dtype.block_bytes
-    held = lead[-1]
+    shape = (form.sequences, 1, held, width) if heads else (form.sequences, held, width)
     return CacheTensor(
         name=name,
-        shape=(form.sequences, *lead, width),
-        axes=f"[batch, {'1, ' if len(lead) > 1 else ''}seq_len, {width}]",
+        shape=shape,
+        axes=f"[batch, {heads}seq_len, {width}]",
         dtype=dtype.name,
         total_bytes=held * per_token,
         storage_bytes=(held if stored is None else stored) * per_token,
