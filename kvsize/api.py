@@ -30,16 +30,16 @@ def size(
     for the engine and version named in the result. Raises UsageError for an option or dtype the
     engine does not have, EngineRefuses where the engine itself refuses the settings.
     """
-    request = _request(
-        context,
-        sequences,
-        kv_dtype,
-        engine_version,
-        options,
-        tensor_parallel_size,
-        pipeline_parallel_size,
+    request = Request(
+        context=context,
+        sequences=sequences,
+        kv_dtype=kv_dtype,
+        engine_version=engine_version,
+        options=dict(options or {}),
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
     )
-    return find_engine(engine).size(model, request)
+    return find_engine(engine).size(model, _checked(request))
 
 
 def fit(
@@ -65,43 +65,28 @@ def fit(
     if fit_in is None:
         msg = f"engine {engine} has no pool of blocks to fill."
         raise UsageError(msg, "use `kvsize.size`, or an engine that allocates blocks.")
-    request = _request(
-        context or 0,
-        1,
-        kv_dtype,
-        engine_version,
-        options,
-        tensor_parallel_size,
-        pipeline_parallel_size,
-    )
-    answer: Fit = fit_in(model, request, kv_memory)
-    return answer
-
-
-def _request(  # noqa: PLR0913, PLR0917 - the one place where the keyword arguments become a record
-    context: int,
-    sequences: int,
-    kv_dtype: str,
-    engine_version: str | None,
-    options: Mapping[str, object] | None,
-    tensor_parallel_size: int,
-    pipeline_parallel_size: int,
-) -> Request:
-    for name, value, least in (
-        ("context", context, 0),
-        ("sequences", sequences, 1),
-        ("tensor_parallel_size", tensor_parallel_size, 1),
-        ("pipeline_parallel_size", pipeline_parallel_size, 1),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            msg = f"{name} is {value!r}, and must be a whole number of at least {least}."
-            raise UsageError(msg, "give token and sequence counts as integers.")
-    return Request(
-        context=context,
-        sequences=sequences,
+    request = Request(
+        context=context or 0,
         kv_dtype=kv_dtype,
         engine_version=engine_version,
         options=dict(options or {}),
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
     )
+    answer: Fit = fit_in(model, _checked(request), kv_memory)
+    return answer
+
+
+def _checked(request: Request) -> Request:
+    """The request, if its counts are whole and possible; UsageError otherwise."""
+    for name, least in (
+        ("context", 0),
+        ("sequences", 1),
+        ("tensor_parallel_size", 1),
+        ("pipeline_parallel_size", 1),
+    ):
+        value = getattr(request, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            msg = f"{name} is {value!r}, and must be a whole number of at least {least}."
+            raise UsageError(msg, "give token and sequence counts as integers.")
+    return request

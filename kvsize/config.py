@@ -144,7 +144,7 @@ class Config:
 
     @property
     def class_name(self) -> str:
-        """transformers' config class for this model type (empty when it has none)."""
+        """Transformers' config class for this model type (empty when it has none)."""
         return self._facts.get("name", "")
 
     def _spellings(self, key: str) -> Iterator[str]:

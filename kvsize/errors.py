@@ -1,12 +1,12 @@
 """What can go wrong, each with its exit code and the next thing to do.
 
-    KvsizeError
-    ├── EngineRefuses       exit 1   the engine itself refuses these settings
-    ├── UsageError          exit 2   an option or argument that cannot be meant
-    ├── ConfigError         exit 3   a config that cannot be read, or contradicts itself
-    │   └── GuessRefused    exit 3   `--strict`: the figure would rest on a guess
-    ├── HubError            exit 4   the Hub is unreachable, or refused
-    └── MissingExtra        exit 5   needs an optional dependency
+KvsizeError
+├── EngineRefuses       exit 1   the engine itself refuses these settings
+├── UsageError          exit 2   an option or argument that cannot be meant
+├── ConfigError         exit 3   a config that cannot be read, or contradicts itself
+│   └── GuessRefused    exit 3   `--strict`: the figure would rest on a guess
+├── HubError            exit 4   the Hub is unreachable, or refused
+└── MissingExtra        exit 5   needs an optional dependency
 """
 
 from __future__ import annotations

@@ -95,14 +95,8 @@ def sections(cls: Any) -> dict[str, Any]:
 def facts(cls: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": cls.__name__}
     renamed = {k: v for k, v in sorted(cls.attribute_map.items()) if relevant(k) or relevant(v)}
-    for key, value in (
-        ("attribute_map", renamed),
-        ("defaults", defaults(cls)),
-        ("sections", sections(cls)),
-    ):
-        if value:
-            entry[key] = value
-    return entry
+    parts = {"attribute_map": renamed, "defaults": defaults(cls), "sections": sections(cls)}
+    return entry | {key: value for key, value in parts.items() if value}
 
 
 def wanted() -> dict[str, Any]:

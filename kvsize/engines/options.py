@@ -17,7 +17,7 @@ class Option:
     """
 
     name: str
-    kind: type[int] | type[bool] | type[str] | type[float]
+    kind: type[int | bool | str | float]
     default: object
     help: str
     choices: tuple[object, ...] = ()
@@ -26,8 +26,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a figure is for. `context` counts tokens of one sequence; 0 where an engine allows it
-    means the model's own length."""
+    """What a figure is for.
+
+    `context` counts tokens of one sequence; 0 where an engine allows it means the model's own
+    length.
+    """
 
     context: int
     sequences: int = 1
@@ -38,7 +41,9 @@ class Request:
     pipeline_parallel_size: int = 1
 
 
-def resolve(engine: str, options: tuple[Option, ...], given: Mapping[str, object]) -> dict[str, object]:
+def resolve(
+    engine: str, options: tuple[Option, ...], given: Mapping[str, object]
+) -> dict[str, object]:
     """Every option with its value; UsageError names a wrong one and the legal values."""
     known = {option.name: option for option in options}
     for name in given:
@@ -64,7 +69,7 @@ def _checked(engine: str, option: Option, value: object) -> object:
     return parsed
 
 
-def _parsed(kind: type, value: object) -> object | None:
+def _parsed(kind: type[int | bool | str | float], value: object) -> object:
     """`value` as `kind`, from text too (the command line gives text); None where it is not one."""
     if kind is bool:
         words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
@@ -74,7 +79,7 @@ def _parsed(kind: type, value: object) -> object | None:
     if isinstance(value, bool):
         return None
     try:
-        return kind(value)
+        return kind(str(value))
     except (TypeError, ValueError):
         return None
 

@@ -1,7 +1,7 @@
 """Dialects of config.json: a raw mapping in, a Model out.
 
-Each module defines classes that name the model types they read; `FAMILIES` says which module has
-which, so that only the one in use is imported. Everything else is a plain decoder.
+`READERS` says which class of which module reads which model types, so that only the module in use
+is imported. Every other type that transformers knows is a plain decoder.
 """
 
 from __future__ import annotations
@@ -16,43 +16,87 @@ from kvsize.families.decoder import Decoder
 from kvsize.layers import CrossAttention, FullAttention, Layer
 from kvsize.model import Guess, Model, Raw
 
-FAMILIES = {
-    "compressed": "deepseek_v4 qwen4_exp_text",
-    "gemma": """diffusion_gemma_text embedding_gemma2_text gemma3n_text gemma4_assistant gemma4_text
-        gemma4_unified_assistant gemma4_unified_text""",
-    "heads": """cpmant dbrx falcon gpt_bigcode jetmoe laguna mimo_v2_flash minimax_m3_vl_text
-        mllama_text_model openai-gpt step3p5 unlimited_ocr_text xlm""",
-    "latent": """axk1 axk2 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text
-        glm4_moe_lite glm5_next_text glm_moe_dsa hy_v4 hy_v4_vl_text kimi_linear longcat_flash
-        minicpm3 mistral4 mistral_large4_text sarvam_mla youtu""",
-    "loops": "dory hrm_text inkling2_loop_text inkling2_text inkling_text",
-    "recurrent": """bamba falcon_h1 falcon_mamba granitemoehybrid jamba lara_mini lfm2 lfm2_moe lfm3
-        mamba mamba2 minimax nemotron_h olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next
-        recurrent_gemma zamba zamba2 zaya""",
-    "remote": """aquila baichuan bailing_moe bunny-phi chatglm deci deci_lm deepseek
-        falcon_perception grok-1 hunyuan internlm internlm2 llava_llama minicpm minicpmv molmo
-        nemotron-nas openelm orion phi-msft phi3small qwen step1 step3_text telechat xverse yi""",
-    "seq2seq": """bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian
-        mbart moonshine mt5 mvp nllb-moe pegasus pegasus_x pix2struct_text_model plbart pop2piano
-        prophetnet seamless_m4t seamless_m4t_v2 speech_to_text speecht5 switch_transformers t5
-        trocr udop umt5 whisper""",
-    "windowed": """gemma3_text modernbert-decoder qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe
-        qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text""",
+READERS = {
+    "compressed.DeepseekV4": "deepseek_v4",
+    "compressed.Qwen4Exp": "qwen4_exp_text",
+    "gemma.EmbeddingGemma2": "embedding_gemma2_text",
+    "gemma.Gemma4": "diffusion_gemma_text gemma4_text gemma4_unified_text",
+    "gemma.SharedLayers": "gemma3n_text",
+    "heads.CpmAnt": "cpmant",
+    "heads.Dbrx": "dbrx",
+    "heads.Falcon": "falcon",
+    "heads.GPTBigCode": "gpt_bigcode",
+    "heads.JetMoe": "jetmoe",
+    "heads.MiMoV2Flash": "mimo_v2_flash",
+    "heads.MiniMaxM3": "minimax_m3_vl_text",
+    "heads.Mllama": "mllama_text_model",
+    "heads.PerLayerHeads": "laguna",
+    "heads.Step3p5": "step3p5",
+    "heads.UnlimitedOcr": "unlimited_ocr_text",
+    "heads.WithoutUsableCache": "openai-gpt xlm",
+    "latent.BailingHybrid": "bailing_hybrid",
+    "latent.Dots3Note": "dots3_note_text",
+    "latent.Glm5Next": "glm5_next_text",
+    "latent.HunyuanV4": "hy_v4 hy_v4_vl_text",
+    "latent.Indexed": "axk2 deepseek_v32",
+    "latent.KimiLinear": "kimi_linear",
+    "latent.Latent": """
+        axk1 deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 mistral4 sarvam_mla youtu
+    """,
+    "latent.LongcatFlash": "longcat_flash",
+    "latent.MistralLarge4": "mistral_large4_text",
+    "latent.SharedIndexer": "glm_moe_dsa",
+    "loops.Dory": "dory",
+    "loops.HrmText": "hrm_text",
+    "loops.Inkling": "inkling2_text inkling_text",
+    "loops.Inkling2Loop": "inkling2_loop_text",
+    "recurrent.Bamba": "bamba falcon_h1 granitemoehybrid",
+    "recurrent.GatedDeltaNet": """
+        lara_mini olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next
+    """,
+    "recurrent.Jamba": "jamba",
+    "recurrent.Mamba": "falcon_mamba mamba",
+    "recurrent.Mamba2": "mamba2",
+    "recurrent.MiniMaxText": "minimax",
+    "recurrent.NemotronH": "nemotron_h",
+    "recurrent.RecurrentGemma": "recurrent_gemma",
+    "recurrent.ShortConv": "lfm2 lfm2_moe lfm3",
+    "recurrent.Zamba": "zamba",
+    "recurrent.Zamba2": "zamba2",
+    "recurrent.Zaya": "zaya",
+    "remote.ChatGLM": "chatglm",
+    "remote.Generic": """
+        aquila baichuan bailing_moe bunny-phi deepseek falcon_perception grok-1 internlm
+        internlm2 llava_llama minicpm minicpmv molmo orion phi-msft phi3small qwen step1
+        step3_text telechat xverse yi
+    """,
+    "remote.Hunyuan": "hunyuan",
+    "remote.NemotronNas": "deci deci_lm nemotron-nas",
+    "remote.OpenELM": "openelm",
+    "seq2seq.FlatSeq2Seq": """
+        bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian
+        mbart moonshine mt5 mvp nllb-moe pegasus pegasus_x pix2struct_text_model plbart
+        pop2piano prophetnet seamless_m4t seamless_m4t_v2 speech_to_text speecht5
+        switch_transformers t5 trocr udop umt5 whisper
+    """,
+    "windowed.Gemma3": "gemma3_text",
+    "windowed.ModernBertDecoder": "modernbert-decoder",
+    "windowed.NoWindow": "qwen3_vl_moe_text",
+    "windowed.QwenWindow": """
+        qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe
+    """,
 }
 
 
 def family(model_type: str) -> type[Decoder]:
     """The class that reads `model_type`; the plain decoder where no other claims it."""
-    for name, types in FAMILIES.items():
+    for name, types in READERS.items():
         if model_type in types.split():
-            module = importlib.import_module(f"kvsize.families.{name}")
-            return next(
-                found
-                for found in vars(module).values()
-                if isinstance(found, type)
-                and issubclass(found, Decoder)
-                and model_type in found.__dict__.get("model_types", ())
+            module, reader = name.split(".")
+            found: type[Decoder] = getattr(
+                importlib.import_module(f"kvsize.families.{module}"), reader
             )
+            return found
     return Decoder
 
 
@@ -116,7 +160,9 @@ def _check_heads(layers: tuple[Layer, ...], config: Config) -> None:
             continue
         heads, kv_heads = layer.num_attention_heads, layer.num_key_value_heads
         if heads % kv_heads:
-            message = f"`num_key_value_heads` {kv_heads} does not divide `num_attention_heads` {heads}."
+            message = (
+                f"`num_key_value_heads` {kv_heads} does not divide `num_attention_heads` {heads}."
+            )
             raise config.contradiction(message)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from kvsize.config import Config
 from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
-from kvsize.families.recurrent import State, conv, delta_states
-from kvsize.layers import CompressedAttention, Layer, RecurrentState, TokenTensor
+from kvsize.families.recurrent import conv, delta_states
+from kvsize.layers import CompressedAttention, Layer, RecurrentState, State, TokenTensor
 
 CSA, HCA = "compressed_sparse_attention", "heavily_compressed_attention"
 
@@ -14,10 +16,9 @@ CSA, HCA = "compressed_sparse_attention", "heavily_compressed_attention"
 class DeepseekV4(Decoder):
     """DeepSeek-V4: a window of keys, and one compressed row per 4 (CSA) or 128 (HCA) tokens."""
 
-    model_types = ("deepseek_v4",)
     no_static_cache = "its compressed caches have no static form"
-    ratios = {0: patterns.SLIDING, 4: CSA, 128: HCA}
-    default_rates = {CSA: 4, HCA: 128}
+    ratios: ClassVar = {0: patterns.SLIDING, 4: CSA, 128: HCA}
+    default_rates: ClassVar = {CSA: 4, HCA: 128}
 
     def layer_types(self) -> list[str]:
         """As listed; by `compress_ratios`; else two HCA layers, then HCA and CSA in turn."""
@@ -36,7 +37,7 @@ class DeepseekV4(Decoder):
         # Published files list the draft layers too; the class cuts them off.
         return self.checked(kinds[:layers], layers)
 
-    def num_key_value_heads(self, config: Config, heads: int) -> int:  # noqa: ARG002 - the base's
+    def num_key_value_heads(self, config: Config, heads: int) -> int:
         """One head, whatever the file says: keys and values are one tensor for all queries."""
         return 1
 
@@ -64,8 +65,6 @@ class DeepseekV4(Decoder):
 
 class Qwen4Exp(Decoder):
     """Qwen4-Exp: gated delta layers, indexed attention, and n-gram layers with more states."""
-
-    model_types = ("qwen4_exp_text",)
 
     def layer_types(self) -> list[str]:
         """Full layers are indexed ones."""

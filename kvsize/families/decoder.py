@@ -21,27 +21,89 @@ from kvsize.layers import (
 # These classes cache one key and value head per attention head, whatever num_key_value_heads
 # says (transformers 5.24.0, modeling files; measured with a stray key in the config).
 CACHES_ALL_HEADS = frozenset(
-    """
-    bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small
-    blip_text_model bloom camembert codegen cpmant ctrl data2vec-text electra ernie fsmt git gpt2
-    gpt-sw3 gpt_neo gpt_neox gpt_neox_japanese gptj hrm_text kosmos_2_text_model
-    kosmos_2_5_text_model led longt5 m2m_100 marian mbart megatron-bert modernbert-decoder mpt mt5
-    musicgen_decoder musicgen_melody_decoder mvp nllb-moe openai-gpt opt pegasus pegasus_x
-    persimmon pix2struct_text_model plbart pop2piano prophetnet rembert roberta
-    roberta-prelayernorm roc_bert roformer seamless_m4t seamless_m4t_v2 speech_to_text speecht5
-    switch_transformers t5 trocr udop umt5 whisper xglm xlm xlm-roberta xlm-roberta-xl xmod
-    """.split()
+    [
+        "bart",
+        "bert",
+        "bert-generation",
+        "big_bird",
+        "bigbird_pegasus",
+        "biogpt",
+        "blenderbot",
+        "blenderbot-small",
+        "blip_text_model",
+        "bloom",
+        "camembert",
+        "codegen",
+        "cpmant",
+        "ctrl",
+        "data2vec-text",
+        "electra",
+        "ernie",
+        "fsmt",
+        "git",
+        "gpt2",
+        "gpt-sw3",
+        "gpt_neo",
+        "gpt_neox",
+        "gpt_neox_japanese",
+        "gptj",
+        "hrm_text",
+        "kosmos_2_text_model",
+        "kosmos_2_5_text_model",
+        "led",
+        "longt5",
+        "m2m_100",
+        "marian",
+        "mbart",
+        "megatron-bert",
+        "modernbert-decoder",
+        "mpt",
+        "mt5",
+        "musicgen_decoder",
+        "musicgen_melody_decoder",
+        "mvp",
+        "nllb-moe",
+        "openai-gpt",
+        "opt",
+        "pegasus",
+        "pegasus_x",
+        "persimmon",
+        "pix2struct_text_model",
+        "plbart",
+        "pop2piano",
+        "prophetnet",
+        "rembert",
+        "roberta",
+        "roberta-prelayernorm",
+        "roc_bert",
+        "roformer",
+        "seamless_m4t",
+        "seamless_m4t_v2",
+        "speech_to_text",
+        "speecht5",
+        "switch_transformers",
+        "t5",
+        "trocr",
+        "udop",
+        "umt5",
+        "whisper",
+        "xglm",
+        "xlm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xmod",
+    ]
 )
 # These classes never read a head_dim key: hidden_size // num_attention_heads decides.
 IGNORES_HEAD_DIM = (
-    CACHES_ALL_HEADS - {"hrm_text", "modernbert-decoder", "persimmon", "cpmant", "gpt_neox_japanese"}
+    CACHES_ALL_HEADS
+    - {"hrm_text", "modernbert-decoder", "persimmon", "cpmant", "gpt_neox_japanese"}
 ) | {"falcon", "gpt_bigcode", "dbrx", "blt"}
 
 
 class Decoder:
     """Reads one decoder section and yields its layers in the order of the cache."""
 
-    model_types: ClassVar[tuple[str, ...]] = ()
     no_static_cache: ClassVar[str | None] = None
     cache_class: ClassVar[str | None] = None
     prompt_tokens = 0
@@ -99,11 +161,11 @@ class Decoder:
             result.append(made[key])
         return tuple(result)
 
-    def variant(self, index: int, kind: str) -> str:  # noqa: ARG002 - a hook
+    def variant(self, index: int, kind: str) -> str:
         """What else distinguishes layers of one kind with equal keys (families override)."""
         return ""
 
-    def overrides(self, index: int, kind: str) -> Mapping[str, object]:  # noqa: ARG002 - a hook
+    def overrides(self, index: int, kind: str) -> Mapping[str, object]:
         """Keys that differ in this layer: `per_layer_config`, by layer number ("05" is 5)."""
         for number, keys in (self.config.mapping("per_layer_config") or {}).items():
             if not number.isdigit() or not isinstance(keys, Mapping):
@@ -165,7 +227,7 @@ class Decoder:
             extras=extras,
         )
 
-    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:  # noqa: ARG002 - a hook
+    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:
         """Query heads, cached heads, width of a key, width of a value."""
         heads = config.count("num_attention_heads")
         kv_heads = self.num_key_value_heads(config, heads)
@@ -197,7 +259,7 @@ class Decoder:
         config.note("head_dim", hidden // heads, "hidden_size // num_attention_heads")
         return hidden // heads
 
-    def extras(self, config: Config, kind: str) -> tuple[TokenTensor, ...]:  # noqa: ARG002 - a hook
+    def extras(self, config: Config, kind: str) -> tuple[TokenTensor, ...]:
         """Further tensors that grow with the tokens (families override)."""
         return ()
 
@@ -213,7 +275,7 @@ class Decoder:
             raise config.contradiction(message)
         return window
 
-    def recurrent(self, config: Config, index: int) -> RecurrentState:  # noqa: ARG002 - a hook
+    def recurrent(self, config: Config, index: int) -> RecurrentState:
         """The states of a linear, SSM or convolution layer (families override)."""
         message = (
             f"it has layers with a recurrent state, whose shape in model type "

@@ -13,8 +13,6 @@ from kvsize.layers import Layer, NoCache
 class SharedLayers(Decoder):
     """The last `num_kv_shared_layers` layers read earlier layers' keys and keep none."""
 
-    model_types = ("gemma3n_text",)
-
     def shared_from(self) -> int:
         """The first layer without a cache of its own."""
         layers = self.num_hidden_layers()
@@ -24,7 +22,7 @@ class SharedLayers(Decoder):
             raise self.config.contradiction(message)
         return layers - shared
 
-    def variant(self, index: int, kind: str) -> str:  # noqa: ARG002 - the base's signature
+    def variant(self, index: int, kind: str) -> str:
         """Shared layers differ from those that own their cache."""
         return " shared" if index >= self.shared_from() else ""
 
@@ -38,8 +36,13 @@ class SharedLayers(Decoder):
 class Gemma4(SharedLayers):
     """Full layers have heads of `global_head_dim`; the last layer is always full."""
 
-    model_types = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
     default_global_heads: int | None = None
+
+    def shared_from(self) -> int:
+        """An assistant (draft) model reads the target's cache in every layer."""
+        assistant = self.root.model_type in {"gemma4_assistant", "gemma4_unified_assistant"}
+        own = super().shared_from()
+        return 0 if assistant and own == self.num_hidden_layers() else own
 
     def layer_types(self) -> list[str]:
         """As listed, but the last layer is forced to be full (Gemma4TextConfig.__post_init__)."""
@@ -71,11 +74,4 @@ class Gemma4(SharedLayers):
 class EmbeddingGemma2(Gemma4):
     """EmbeddingGemma 2: one KV head in full layers unless stated."""
 
-    model_types = ("embedding_gemma2_text",)
     default_global_heads = 1
-
-
-class Gemma4Assistant(Gemma4):
-    """Draft models that read the target's cache in every layer."""
-
-    model_types = ("gemma4_assistant", "gemma4_unified_assistant")

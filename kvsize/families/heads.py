@@ -16,8 +16,6 @@ class Falcon(Decoder):
     falcon-40b has num_kv_heads 8 and caches 128 heads (modeling_falcon.py, `_split_heads`).
     """
 
-    model_types = ("falcon",)
-
     def num_key_value_heads(self, config: Config, heads: int) -> int:
         """1 with `multi_query` in the old architecture, else all query heads."""
         new, multi_query = config.flag("new_decoder_architecture"), config.flag("multi_query")
@@ -30,8 +28,6 @@ class Falcon(Decoder):
 class GPTBigCode(Decoder):
     """GPT-BigCode (StarCoder): one KV head with `multi_query`, else one per query head."""
 
-    model_types = ("gpt_bigcode",)
-
     def num_key_value_heads(self, config: Config, heads: int) -> int:
         """1 or num_attention_heads, whatever num_key_value_heads says."""
         kv_heads = 1 if config.flag("multi_query", default=True) else heads
@@ -42,9 +38,7 @@ class GPTBigCode(Decoder):
 class Dbrx(Decoder):
     """DBRX: `attn_config.kv_n_heads`, whose class default is 1."""
 
-    model_types = ("dbrx",)
-
-    def num_key_value_heads(self, config: Config, heads: int) -> int:  # noqa: ARG002 - the base's
+    def num_key_value_heads(self, config: Config, heads: int) -> int:
         """The nested key."""
         nested = Config(config.mapping("attn_config") or {}, f"{config.where}: attn_config")
         return nested.count_or("kv_n_heads", 1, least=1)
@@ -53,9 +47,7 @@ class Dbrx(Decoder):
 class JetMoe(Decoder):
     """JetMoE: heads of `kv_channels`; attention experts multiply the query heads only."""
 
-    model_types = ("jetmoe",)
-
-    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:  # noqa: ARG002
+    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:
         """num_key_value_heads × num_experts_per_tok query heads."""
         kv_heads, dim = config.count("num_key_value_heads"), config.count("kv_channels")
         return kv_heads * config.count_or("num_experts_per_tok", 1), kv_heads, dim, dim
@@ -63,8 +55,6 @@ class JetMoe(Decoder):
 
 class MiMoV2Flash(Decoder):
     """MiMo-V2-Flash: values narrower than keys, twice the KV heads in sliding layers."""
-
-    model_types = ("mimo_v2_flash",)
 
     def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:
         """2 × num_key_value_heads in sliding layers (hard coded in the modeling file)."""
@@ -82,9 +72,7 @@ class MiMoV2Flash(Decoder):
 class CpmAnt(Decoder):
     """CPM-Ant: `dim_head`, and `prompt_length` learned tokens in front of every prompt."""
 
-    model_types = ("cpmant",)
-
-    def head_dim(self, config: Config, heads: int) -> int:  # noqa: ARG002 - the base's
+    def head_dim(self, config: Config, heads: int) -> int:
         """`dim_head`."""
         return config.count("dim_head")
 
@@ -96,8 +84,6 @@ class CpmAnt(Decoder):
 
 class Mllama(Decoder):
     """Llama 3.2 Vision: cross-attention layers hold nothing until an image is given."""
-
-    model_types = ("mllama_text_model",)
 
     def layer_types(self) -> list[str]:
         """`cross_attention_layers` read the image, the others are full."""
@@ -114,8 +100,6 @@ class Mllama(Decoder):
 
 class UnlimitedOcr(Decoder):
     """Unlimited-OCR: the whole prompt for ever, and a window over what is generated."""
-
-    model_types = ("unlimited_ocr_text",)
 
     def layer_types(self) -> list[str]:
         """All of the reference kind unless the file lists them."""
@@ -141,8 +125,6 @@ class UnlimitedOcr(Decoder):
 class MiniMaxM3(Decoder):
     """MiniMax-M3: sparse layers keep one index key per token beside keys and values."""
 
-    model_types = ("minimax_m3_vl_text",)
-
     def layer(self, config: Config, kind: str, index: int) -> Layer:
         """A sparse layer is a full one with an index."""
         if kind != "minimax_m3_sparse":
@@ -164,8 +146,6 @@ class MiniMaxM3(Decoder):
 class Step3p5(Decoder):
     """Step-3.5: lists that include the draft layers are cut; sliding layers have own query heads."""
 
-    model_types = ("step3p5",)
-
     def layer_types(self) -> list[str]:
         """The first num_hidden_layers of `layer_types`, all full without the key."""
         listed = self.config.texts("layer_types")
@@ -183,8 +163,6 @@ class Step3p5(Decoder):
 
 class PerLayerHeads(Decoder):
     """Laguna: query heads per layer, the same KV heads everywhere."""
-
-    model_types = ("laguna",)
 
     def overrides(self, index: int, kind: str) -> Mapping[str, object]:
         """`num_attention_heads_per_layer`."""
@@ -204,8 +182,6 @@ class PerLayerHeads(Decoder):
 class WithoutUsableCache(Decoder):
     """Classes that never write to the cache they are given (measured in transformers 5.24.0)."""
 
-    model_types = ("openai-gpt", "xlm")
-
-    def layer(self, config: Config, kind: str, index: int) -> Layer:  # noqa: ARG002 - the base's
+    def layer(self, config: Config, kind: str, index: int) -> Layer:
         """Nothing."""
         return NoCache(reason="the modeling code does not write to the cache")

@@ -7,6 +7,7 @@ kept in the record for the versions and engines that store that instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from kvsize.config import Config
 from kvsize.families import patterns
@@ -19,17 +20,6 @@ ATTENTION = {patterns.FULL, patterns.SLIDING, patterns.INDEXED}
 
 class Latent(Decoder):
     """Every attention layer keeps kv_lora_rank + qk_rope_head_dim elements per token."""
-
-    model_types = (
-        "deepseek_v2",
-        "deepseek_v3",
-        "axk1",
-        "glm4_moe_lite",
-        "minicpm3",
-        "mistral4",
-        "sarvam_mla",
-        "youtu",
-    )
 
     def layer(self, config: Config, kind: str, index: int) -> Layer:
         """A latent layer where the layer attends."""
@@ -50,15 +40,13 @@ class Latent(Decoder):
             extras=self.indexer(config, kind, index),
         )
 
-    def indexer(self, config: Config, kind: str, index: int) -> tuple[TokenTensor, ...]:  # noqa: ARG002 - a hook
+    def indexer(self, config: Config, kind: str, index: int) -> tuple[TokenTensor, ...]:
         """The indexer's keys, where the layer has one (families override)."""
         return ()
 
 
 class LongcatFlash(Latent):
     """LongCat-Flash: each of `num_layers` layers has two attention blocks, cached apart."""
-
-    model_types = ("longcat_flash",)
 
     def num_hidden_layers(self) -> int:
         """Cache layers: twice the model's."""
@@ -68,7 +56,6 @@ class LongcatFlash(Latent):
 class Indexed(Latent):
     """DeepSeek sparse attention: an indexer keeps one key of `index_head_dim` per token."""
 
-    model_types = ("deepseek_v32", "axk2")
     indexer_dtype: str | None = None
 
     def indexer(self, config: Config, kind: str, index: int) -> tuple[TokenTensor, ...]:
@@ -85,7 +72,7 @@ class Indexed(Latent):
         """Elements of one indexer key."""
         return config.count("index_head_dim")
 
-    def has_indexer(self, index: int) -> bool:  # noqa: ARG002 - a hook
+    def has_indexer(self, index: int) -> bool:
         """Whether the layer has an indexer of its own."""
         return True
 
@@ -97,7 +84,6 @@ class Indexed(Latent):
 class SharedIndexer(Indexed):
     """GLM-5: layers marked `shared` reuse the indexer of an earlier layer."""
 
-    model_types = ("glm_moe_dsa",)
     _types: list[str] | None = None
 
     def has_indexer(self, index: int) -> bool:
@@ -125,15 +111,11 @@ class SharedIndexer(Indexed):
         """Every `index_topk_freq`-th layer after `index_skip_topk_offset` has its own."""
         freq = max(self.config.count_or("index_topk_freq", 1), 1)
         offset = self.config.count_or("index_skip_topk_offset", 2)
-        return [
-            "full" if max(i - offset + 1, 0) % freq == 0 else "shared" for i in range(layers)
-        ]
+        return ["full" if max(i - offset + 1, 0) % freq == 0 else "shared" for i in range(layers)]
 
 
 class HunyuanV4(SharedIndexer):
     """Hunyuan V4: the first layer and every fourth from the second have an indexer."""
-
-    model_types = ("hy_v4", "hy_v4_vl_text")
 
     def default_indexer_types(self, layers: int) -> list[str]:
         """HYV4Config.__post_init__."""
@@ -142,8 +124,6 @@ class HunyuanV4(SharedIndexer):
 
 class MistralLarge4(SharedIndexer):
     """Mistral Large 4: layers may read another layer's cache, or have no rotary key."""
-
-    model_types = ("mistral_large4_text",)
 
     def overrides(self, index: int, kind: str) -> Mapping[str, object]:
         """A layer without rotary positions keeps no rotary key (`no_rope_layers` 0)."""
@@ -154,11 +134,11 @@ class MistralLarge4(SharedIndexer):
 
     def layer(self, config: Config, kind: str, index: int) -> Layer:
         """Nothing, or only the indexer's keys, where the layer reads another's cache."""
-        source = self.config.counts("kv_source_layers")
-        if source is None or index >= len(source) or source[index] == index:
+        source = self.source(index)
+        if source == index:
             return super().layer(config, kind, index)
         if not self.has_indexer(index):
-            return NoCache(reason=f"reads the cache of layer {source[index]}")
+            return NoCache(reason=f"reads the cache of layer {source}")
         return LatentAttention(
             num_attention_heads=config.count("num_attention_heads"),
             kv_lora_rank=0,
@@ -170,18 +150,25 @@ class MistralLarge4(SharedIndexer):
 
     def variant(self, index: int, kind: str) -> str:
         """Layers differ by where they read from."""
-        source = self.config.counts("kv_source_layers")
-        own = source is None or index >= len(source) or source[index] == index
-        return super().variant(index, kind) + ("" if own else f" of {source[index]}")
+        source = self.source(index)
+        return super().variant(index, kind) + ("" if source == index else f" of {source}")
+
+    def source(self, index: int) -> int:
+        """The layer whose cache the layer reads: `kv_source_layers`, its own without the key."""
+        sources = self.config.counts("kv_source_layers")
+        if sources is None:
+            return index
+        if index >= len(sources):
+            raise self.config.contradiction("`kv_source_layers` does not list every layer.")
+        return sources[index]
 
 
 class Dots3Note(Indexed):
     """dots.3-note: latent windows of another size beside indexed full layers, float32 keys."""
 
-    model_types = ("dots3_note_text",)
     indexer_dtype = "float32"
     # What Dots3NoteTextConfig fills in for sliding layers.
-    sliding_defaults = {
+    sliding_defaults: ClassVar = {
         "num_attention_heads": 64,
         "kv_lora_rank": 1024,
         "head_dim": 256,
@@ -224,8 +211,6 @@ class Dots3Note(Indexed):
 class KimiLinear(Latent):
     """Kimi-Linear: latent attention between layers of Kimi delta attention."""
 
-    model_types = ("kimi_linear",)
-
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """Queries, keys and values convolved; a square state per head."""
         stated = config.mapping("linear_attn_config") or {}
@@ -247,8 +232,6 @@ def _renamed(linear_attn_config: Mapping[str, object]) -> dict[str, object]:
 class BailingHybrid(Latent):
     """Ling 2.5 hybrid: the linear layers' heads are the attention's."""
 
-    model_types = ("bailing_hybrid",)
-
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """num_attention_heads heads of head_dim (BailingHybridConfig.__post_init__)."""
         heads = config.count("linear_num_heads", "num_attention_heads")
@@ -260,14 +243,12 @@ class BailingHybrid(Latent):
 class Glm5Next(SharedIndexer):
     """GLM-5-Next: Kimi delta attention, and indexed latents with a pooled indexer key."""
 
-    model_types = ("glm5_next_text",)
-
     def layer_types(self) -> list[str]:
         """Full layers are indexed ones."""
         kinds = super().layer_types()
         return [patterns.INDEXED if kind == patterns.FULL else kind for kind in kinds]
 
-    def has_indexer(self, index: int) -> bool:  # noqa: ARG002 - no layer shares
+    def has_indexer(self, index: int) -> bool:
         """Every indexed layer keeps the keys."""
         return True
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from kvsize.config import Config
 from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
-from kvsize.families.recurrent import State, conv
-from kvsize.layers import Layer, RecurrentState
+from kvsize.families.recurrent import conv
+from kvsize.layers import Layer, RecurrentState, State
 
 
 class HrmText(Decoder):
     """HRM-Text: two stacks of `num_layers_per_stack` layers, called in nested cycles."""
-
-    model_types = ("hrm_text",)
 
     def num_hidden_layers(self) -> int:
         """Layers per stack × H_cycles × (L_cycles + 1), unless the file counts them already."""
@@ -25,8 +23,6 @@ class HrmText(Decoder):
 
 class Dory(Decoder):
     """Dory: input layers, a section that repeats `n_recurrent_loops` times, output layers."""
-
-    model_types = ("dory",)
 
     def halved(self) -> bool:
         """Whether the file lists attention and MLP blocks apart, as published ones do."""
@@ -61,8 +57,6 @@ class Dory(Decoder):
 class Inkling(Decoder):
     """Inkling: convolutions beside attention; sliding layers have heads of their own size."""
 
-    model_types = ("inkling_text", "inkling2_text")
-
     def window(self, config: Config) -> int | None:
         """`sliding_window_size` in published files."""
         stated = config.optional_count("sliding_window_size")
@@ -81,7 +75,7 @@ class Inkling(Decoder):
         self._kind = patterns.SLIDING if kind == patterns.HYBRID_SLIDING else patterns.FULL
         return super().layer(config, kind, index)
 
-    def recurrent(self, config: Config, index: int) -> RecurrentState:  # noqa: ARG002 - the base's
+    def recurrent(self, config: Config, index: int) -> RecurrentState:
         """Four float32 states: over keys, values, and the hidden state twice."""
         _, kv_heads, head_dim, _ = self.heads(config, self._kind)
         width, hidden = config.count("conv_kernel_size"), config.count("hidden_size")
@@ -94,8 +88,6 @@ class Inkling(Decoder):
 
 class Inkling2Loop(Inkling):
     """Inkling 2 Loop: a core of layers runs `loop_num_passes` times."""
-
-    model_types = ("inkling2_loop_text",)
 
     def layers(self) -> tuple[Layer, ...]:
         """Every layer once, then the core again for each further pass."""

@@ -29,13 +29,8 @@ READS_FLAT_FILES = {"qwen2_vl", "qwen2_5_vl", "florence2"}
 
 def text_decoder(root: Config, guesses: list[Guess]) -> Config:
     """The section that describes the text decoder; `root` itself for a plain file."""
-    path = OVERRIDES.get(root.model_type)
-    if path is not None:
-        section = root
-        for key in path:
-            if key in section.raw or key in section.sections():
-                section = section.section(key)
-        return section
+    if root.model_type in OVERRIDES:
+        return _along(OVERRIDES[root.model_type], root)
     misread = _ignored_section(root)
     if misread is not None:
         guesses.append(
@@ -57,6 +52,15 @@ def text_decoder(root: Config, guesses: list[Guess]) -> Config:
             if isinstance(root.raw.get(key), Mapping):
                 return text_decoder(root.section(key), guesses)
     return root
+
+
+def _along(path: tuple[str, ...], root: Config) -> Config:
+    """The section at the end of `path`, steps that are not there left out."""
+    section = root
+    for key in path:
+        if key in section.raw or key in section.sections():
+            section = section.section(key)
+    return section
 
 
 def _ignored_section(root: Config) -> str | None:

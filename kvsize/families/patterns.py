@@ -198,9 +198,7 @@ def olmo_hybrid(_: Config, layers: int) -> list[str]:
 def dots3_note(config: Config, layers: int) -> list[str]:
     """The first two and every fourth from the second are full (indexed), the others slide."""
     slides = config.flag("use_sliding_window", default=True)
-    return [
-        FULL if not slides or i < 2 or i % 4 == 1 else SLIDING for i in range(layers)
-    ]
+    return [FULL if not slides or i < 2 or i % 4 == 1 else SLIDING for i in range(layers)]
 
 
 def inkling(config: Config, layers: int) -> list[str]:
@@ -213,9 +211,7 @@ def inkling(config: Config, layers: int) -> list[str]:
 def recurrent_gemma(config: Config, layers: int) -> list[str]:
     """`block_types` repeated; the recurrent blocks keep their state outside the cache."""
     blocks = config.texts("block_types") or ["recurrent", "recurrent", "attention"]
-    return [
-        LINEAR if blocks[i % len(blocks)] == "recurrent" else SLIDING for i in range(layers)
-    ]
+    return [LINEAR if blocks[i % len(blocks)] == "recurrent" else SLIDING for i in range(layers)]
 
 
 def zamba(config: Config, layers: int) -> list[str]:

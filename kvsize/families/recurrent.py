@@ -6,6 +6,8 @@ state is as wide as its kernel, in the model's dtype; a recurrent state is float
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from kvsize.config import Config
 from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
@@ -25,8 +27,6 @@ def recurrent(*shape: int, dtype: str | None = "float32") -> State:
 class Mamba(Decoder):
     """Mamba 1: a convolution and a state per inner channel."""
 
-    model_types = ("mamba", "falcon_mamba")
-
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """`intermediate_size` where the file states it, else expand × hidden_size."""
         hidden = config.count("hidden_size")
@@ -38,8 +38,6 @@ class Mamba(Decoder):
 class Jamba(Decoder):
     """Jamba: Mamba 1 layers between attention layers."""
 
-    model_types = ("jamba",)
-
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """mamba_expand × hidden_size channels."""
         inner = config.count_or("mamba_expand", 2) * config.count("hidden_size")
@@ -50,10 +48,8 @@ class Jamba(Decoder):
 class Mamba2(Decoder):
     """Mamba 2: groups share their input and output projections, heads have square states."""
 
-    model_types = ("mamba2",)
-
     def recurrent(self, config: Config, index: int) -> RecurrentState:
-        """expand × hidden_size channels in num_heads heads of head_dim."""
+        """Expand × hidden_size channels in num_heads heads of head_dim."""
         state = config.count("state_size")
         inner = int(config.count_or("expand", 2)) * config.count("hidden_size")
         channels = inner + 2 * config.count("n_groups") * state
@@ -67,8 +63,6 @@ class Mamba2(Decoder):
 
 class Bamba(Decoder):
     """Bamba, Granite 4 and Falcon-H1: Mamba 2 under `mamba_*` keys."""
-
-    model_types = ("bamba", "granitemoehybrid", "falcon_h1")
 
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """Falcon-H1 may state its channels as `mamba_d_ssm`; a head dim may be "auto"."""
@@ -93,8 +87,7 @@ class Bamba(Decoder):
 class NemotronH(Decoder):
     """Nemotron-H: Mamba 2, attention, MLP and MoE blocks, each a layer of its own."""
 
-    model_types = ("nemotron_h",)
-    letters = {"M": patterns.LINEAR, "*": patterns.FULL, "E": "moe", "-": "mlp"}
+    letters: ClassVar = {"M": patterns.LINEAR, "*": patterns.FULL, "E": "moe", "-": "mlp"}
 
     def layer_types(self) -> list[str]:
         """`layers_block_type`, or the letters of `hybrid_override_pattern`."""
@@ -124,8 +117,6 @@ class NemotronH(Decoder):
 class Zamba(Decoder):
     """Zamba: shared attention blocks twice as wide as the model beside Mamba layers."""
 
-    model_types = ("zamba",)
-
     def head_dim(self, config: Config, heads: int) -> int:
         """`attention_head_dim`, else 2 × hidden_size // num_attention_heads."""
         stated = config.optional_count("attention_head_dim")
@@ -145,8 +136,6 @@ class Zamba(Decoder):
 
 class Zamba2(Decoder):
     """Zamba 2: the same with Mamba 2."""
-
-    model_types = ("zamba2",)
 
     def layer_types(self) -> list[str]:
         """The class's own list of 54 layers, when the file has none."""
@@ -184,14 +173,6 @@ class Zamba2(Decoder):
 class GatedDeltaNet(Decoder):
     """Qwen3-Next, Qwen3.5, OLMo-Hybrid: key and value heads of a gated delta rule."""
 
-    model_types = (
-        "qwen3_next",
-        "qwen3_5_text",
-        "qwen3_5_moe_text",
-        "olmo_hybrid",
-        "lara_mini",
-    )
-
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """2 × keys + values convolved; a key × value state per value head."""
         return RecurrentState(states=delta_states(config))
@@ -216,8 +197,6 @@ def delta_states(config: Config) -> tuple[State, State]:
 class ShortConv(Decoder):
     """LFM2 and LFM3: a short convolution over the hidden state, and no recurrence."""
 
-    model_types = ("lfm2", "lfm2_moe", "lfm3")
-
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """hidden_size channels, conv_L_cache wide."""
         return RecurrentState(
@@ -227,8 +206,6 @@ class ShortConv(Decoder):
 
 class Zaya(Decoder):
     """Zaya: compressed convolutional attention, a convolution state beside keys and values."""
-
-    model_types = ("zaya",)
 
     def layer_types(self) -> list[str]:
         """All hybrid unless the file lists them."""
@@ -251,7 +228,6 @@ class Zaya(Decoder):
 class MiniMaxText(Decoder):
     """MiniMax-Text-01: lightning attention, whose state is kept in the model's dtype."""
 
-    model_types = ("minimax",)
     cache_class = "MiniMaxCache"
     no_static_cache = "the model brings its own MiniMaxCache, which only grows"
 
@@ -263,8 +239,6 @@ class MiniMaxText(Decoder):
 
 class RecurrentGemma(Decoder):
     """RecurrentGemma: windows in the cache, recurrent states on the modules outside it."""
-
-    model_types = ("recurrent_gemma",)
 
     def window(self, config: Config) -> int | None:
         """`attention_window_size`."""

@@ -43,30 +43,6 @@ class Generic(Latent):
     """Any decoder whose config uses the usual words, under any of their usual names."""
 
     # Plain decoders under these names; nothing about them is a guess.
-    model_types = (
-        "aquila",
-        "baichuan",
-        "bailing_moe",
-        "bunny-phi",
-        "deepseek",
-        "falcon_perception",
-        "grok-1",
-        "internlm",
-        "internlm2",
-        "llava_llama",
-        "minicpm",
-        "minicpmv",
-        "molmo",
-        "orion",
-        "phi-msft",
-        "phi3small",
-        "qwen",
-        "step1",
-        "step3_text",
-        "telechat",
-        "xverse",
-        "yi",
-    )
 
     def num_hidden_layers(self) -> int:
         """Layers, under any of the usual names."""
@@ -78,7 +54,7 @@ class Generic(Latent):
             return super().layer(config, kind, index)
         return Decoder.layer(self, config, kind, index)
 
-    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:  # noqa: ARG002
+    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:
         """Heads, under any of the usual names."""
         heads = config.count(*HEADS)
         kv_heads = self.num_key_value_heads(config, heads)
@@ -112,13 +88,9 @@ class Generic(Latent):
 class ChatGLM(Generic):
     """ChatGLM 2 to 4 (remote code): grouped heads of `kv_channels`."""
 
-    model_types = ("chatglm",)
-
 
 class NemotronNas(Generic):
     """DeciLM and Nemotron-NAS: `block_configs` says per layer whether and how it attends."""
-
-    model_types = ("nemotron-nas", "deci", "deci_lm")
 
     def layers(self) -> tuple[Layer, ...]:
         """Heads ÷ n_heads_in_group KV heads; nothing where attention is dropped or linear."""
@@ -163,8 +135,6 @@ class NemotronNas(Generic):
 class OpenELM(NemotronNas):
     """OpenELM: query and KV heads differ from layer to layer."""
 
-    model_types = ("openelm",)
-
     def layers(self) -> tuple[Layer, ...]:
         """`num_query_heads` and `num_kv_heads`, one each per layer."""
         queries = self.config.counts("num_query_heads", least=1) or []
@@ -185,9 +155,7 @@ class OpenELM(NemotronNas):
 class Hunyuan(Generic):
     """Hunyuan (remote code): with CLA, one of `cla_share_factor` layers keeps keys for all."""
 
-    model_types = ("hunyuan",)
-
-    def variant(self, index: int, kind: str) -> str:  # noqa: ARG002 - the base's
+    def variant(self, index: int, kind: str) -> str:
         """Layers that share differ from those that keep."""
         return f" shared {self.shared(index)}"
 
@@ -206,16 +174,12 @@ class Hunyuan(Generic):
 class Unknown(Generic):
     """A model type nobody told kvsize about: the generic rule, and a warning."""
 
-    model_types = ()
-
     def layer_types(self) -> list[str]:
         """Kinds that the common decoder knows; a file with others cannot be guessed."""
         kinds = super().layer_types()
         plain = {patterns.FULL, patterns.SLIDING, patterns.CHUNKED}
         other = next((kind for kind in kinds if kind not in plain), None)
         if other is not None:
-            message = (
-                f"layer type '{other}' of model type '{self.config.model_type}' is not known."
-            )
+            message = f"layer type '{other}' of model type '{self.config.model_type}' is not known."
             raise self.config.contradiction(message)
         return kinds

@@ -27,44 +27,11 @@ KV_HEADS = ("decoder_num_key_value_heads", "num_key_value_heads")
 class FlatSeq2Seq(Decoder):
     """Encoder and decoder in one flat file: `decoder_*` keys describe the decoder."""
 
-    model_types = (
-        "bart",
-        "bigbird_pegasus",
-        "blenderbot",
-        "blenderbot-small",
-        "fsmt",
-        "led",
-        "longt5",
-        "m2m_100",
-        "marian",
-        "mbart",
-        "moonshine",
-        "mt5",
-        "mvp",
-        "nllb-moe",
-        "pegasus",
-        "pegasus_x",
-        "pix2struct_text_model",
-        "plbart",
-        "pop2piano",
-        "prophetnet",
-        "seamless_m4t",
-        "seamless_m4t_v2",
-        "speech_to_text",
-        "speecht5",
-        "switch_transformers",
-        "t5",
-        "trocr",
-        "udop",
-        "umt5",
-        "whisper",
-    )
-
     def num_hidden_layers(self) -> int:
         """Layers of the decoder (whisper's num_hidden_layers is the encoder's)."""
         return self.config.count(*LAYERS)
 
-    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:  # noqa: ARG002
+    def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:
         """The T5 family states a head's width as `d_kv`; the others divide."""
         heads = config.count(*HEADS)
         kv_heads = heads

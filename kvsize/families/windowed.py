@@ -9,16 +9,6 @@ from kvsize.families.decoder import Decoder
 class QwenWindow(Decoder):
     """Qwen: `sliding_window` counts only with `use_sliding_window`."""
 
-    model_types = (
-        "qwen2",
-        "qwen2_moe",
-        "qwen2_vl_text",
-        "qwen2_5_vl_text",
-        "qwen2_5_omni_text",
-        "qwen3",
-        "qwen3_moe",
-    )
-
     def window(self, config: Config) -> int | None:
         """The window, when it is switched on (Qwen2Config.__post_init__)."""
         return super().window(config) if config.flag("use_sliding_window") else None
@@ -27,17 +17,13 @@ class QwenWindow(Decoder):
 class NoWindow(Decoder):
     """Classes that set the window to null whatever the file says (Qwen3VLMoeTextConfig)."""
 
-    model_types = ("qwen3_vl_moe_text",)
-
-    def window(self, config: Config) -> int | None:  # noqa: ARG002 - nothing to read
+    def window(self, config: Config) -> int | None:
         """None."""
         return None
 
 
 class Gemma3(Decoder):
     """Gemma 3: with bidirectional attention the window is read as half of it plus one."""
-
-    model_types = ("gemma3_text",)
 
     def window(self, config: Config) -> int | None:
         """The window (Gemma3TextConfig.__post_init__)."""
@@ -49,8 +35,6 @@ class Gemma3(Decoder):
 
 class ModernBertDecoder(Decoder):
     """The window is half of `local_attention` (ModernBertDecoderConfig)."""
-
-    model_types = ("modernbert-decoder",)
 
     def window(self, config: Config) -> int | None:
         """local_attention // 2."""

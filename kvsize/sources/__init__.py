@@ -38,4 +38,4 @@ def find(source: str | os.PathLike[str] | Mapping[str, object]) -> Raw:
 
 def _is_path(text: str) -> bool:
     local_looking = text.startswith((".", "/", "~", os.sep)) or text.endswith((".json", ".gguf"))
-    return local_looking and text.count("/") != 1 or Path(text).exists()
+    return (local_looking and text.count("/") != 1) or Path(text).exists()

@@ -6,12 +6,14 @@ versions differ as `versions.py` lists.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvsize.dtypes import KVDtype, torch_dtype
 from kvsize.engines.options import Option, Request, resolve
 from kvsize.engines.transformers.tensors import CacheTensor, Form, layer_tensors
-from kvsize.engines.transformers.versions import NEWEST, VERSIONS, rules_for
+from kvsize.engines.transformers.versions import NEWEST, VERSIONS, CachedLayer, rules_for
 from kvsize.errors import EngineRefuses, UsageError
-from kvsize.layers import CrossAttention, FullAttention, HybridLayer, LatentAttention, Layer
+from kvsize.layers import CrossAttention, FullAttention, HybridLayer, LatentAttention
 from kvsize.layers import SlidingAttention as Sliding
 from kvsize.model import Model
 from kvsize.results import LayerGroup, Size
@@ -52,10 +54,11 @@ NOT_MODELLED = (
 
 def size(model: Model, request: Request) -> Size:
     """The bytes that the cache's tensors hold, and their storages."""
+    form = _form(model, request)
+    layers = form.rules.layers(model, form.cache)
     per_layer = tensors(model, request)
     layer_bytes = tuple(sum(t.total_bytes for t in layer) for layer in per_layer)
     total_bytes = sum(layer_bytes)
-    form = _form(model, request)
     return Size(
         engine=NAME,
         engine_version=form.rules.version,
@@ -68,17 +71,16 @@ def size(model: Model, request: Request) -> Size:
         allocated_bytes=sum(t.storage_bytes for layer in per_layer for t in layer),
         prefill_bytes=sum(t.prefill_bytes for layer in per_layer for t in layer),
         rank_bytes=_rank_bytes(model, total_bytes, request),
-        groups=_groups(model, per_layer),
+        groups=_groups(layers, per_layer),
     )
 
 
 def tensors(model: Model, request: Request) -> list[tuple[CacheTensor, ...]]:
     """Every tensor of the cache, layer by layer, in the cache object's order."""
     form = _form(model, request)
-    made: dict[Layer, tuple[CacheTensor, ...]] = {}
-    for layer in set(model.layers):
-        made[layer] = tuple(layer_tensors(layer, form))
-    return [made[layer] for layer in form.rules.layers(model, form.cache)] if made else []
+    layers = form.rules.layers(model, form.cache)
+    made = {layer: tuple(layer_tensors(layer, form)) for layer in set(layers)}
+    return [made[layer] for layer in layers]
 
 
 def _form(model: Model, request: Request) -> Form:
@@ -156,21 +158,25 @@ KINDS = {
     "HybridLayer": "attention and state",
     "CrossAttention": "cross-attention",
     "NoCache": "no cache",
+    "ReturnedWindow": "views for shared layers",
 }
 
 
-def _groups(model: Model, per_layer: list[tuple[CacheTensor, ...]]) -> tuple[LayerGroup, ...]:
+def _groups(
+    layers: Sequence[CachedLayer], per_layer: list[tuple[CacheTensor, ...]]
+) -> tuple[LayerGroup, ...]:
     """Equal layers together, in the order of their first appearance."""
-    found: dict[Layer, list[int]] = {}
-    for layer, held in zip(model.layers, per_layer, strict=False):
-        found.setdefault(layer, []).append(sum(t.total_bytes for t in held))
-    first = {layer: per_layer[model.layers.index(layer)] for layer in found}
+    held: dict[CachedLayer, tuple[CacheTensor, ...]] = {}
+    count: dict[CachedLayer, int] = {}
+    for layer, parts in zip(layers, per_layer, strict=True):
+        held[layer] = parts
+        count[layer] = count.get(layer, 0) + 1
     return tuple(
         LayerGroup(
             kind=KINDS[type(layer).__name__],
-            layers=len(sizes),
-            tensors=tuple(t.described() for t in first[layer]),
-            total_bytes=sum(sizes),
+            layers=count[layer],
+            tensors=tuple(part.described() for part in parts),
+            total_bytes=count[layer] * sum(part.total_bytes for part in parts),
         )
-        for layer, sizes in found.items()
+        for layer, parts in held.items()
     )

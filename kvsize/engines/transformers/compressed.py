@@ -33,8 +33,9 @@ def compressed_tensors(layer: CompressedAttention, form: Form) -> Iterator[Cache
             yield _part(f"compressed_kv[{name}]", rows, width, form)
         if rows and overlaps:
             yield _part(f"overlap_kv[{name}]", rate, width, form)
-            float32 = torch_dtype("float32")
-            yield _part(f"overlap_gate[{name}]", rate, width, form, dtype=float32)
+            # Measured: float32 in 5.24.0, the model's dtype in 5.13.1, as all states then were.
+            gate = torch_dtype("float32") if form.rules.own_state_dtype else form.dtype
+            yield _part(f"overlap_gate[{name}]", rate, width, form, dtype=gate)
 
 
 def _part(  # noqa: PLR0913 - one tensor's dimensions

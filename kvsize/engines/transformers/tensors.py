@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kvsize.dtypes import KVDtype, torch_dtype
-from kvsize.engines.transformers.versions import Rules
+from kvsize.engines.transformers.versions import CachedLayer, ReturnedWindow, Rules
 from kvsize.layers import (
     ChunkedAttention,
     CompressedAttention,
@@ -15,7 +15,6 @@ from kvsize.layers import (
     FullAttention,
     HybridLayer,
     LatentAttention,
-    Layer,
     RecurrentState,
     ReferenceAttention,
     SlidingAttention,
@@ -66,7 +65,7 @@ class Span:
     prefilled: int
 
 
-def layer_tensors(layer: Layer, form: Form) -> Iterator[CacheTensor]:
+def layer_tensors(layer: CachedLayer, form: Form) -> Iterator[CacheTensor]:
     """Every tensor of `layer`, in the order the class creates them."""
     match layer:
         case HybridLayer():
@@ -87,6 +86,8 @@ def layer_tensors(layer: Layer, form: Form) -> Iterator[CacheTensor]:
             yield from compressed_tensors(layer, form)
         case ReferenceAttention() if form.cache == "static":
             yield from _reference_static(layer, form)
+        case ReturnedWindow(attention=attention):
+            yield from _returned(attention, form)
         case FullAttention():
             span = _span(_window(layer), form)
             yield _kv("keys", layer.num_key_value_heads, span, layer.head_dim, form)
@@ -134,6 +135,15 @@ def _kv(name: str, heads: int, span: Span, width: int, form: Form) -> CacheTenso
         storage_bytes=span.stored * per_token,
         prefill_bytes=span.prefilled * per_token,
     )
+
+
+def _returned(layer: SlidingAttention, form: Form) -> Iterator[CacheTensor]:
+    """Nothing while the window is not full: then the returned tensors are the cached ones."""
+    if form.tokens < layer.sliding_window:
+        return
+    span = Span(layer.sliding_window, 0, 0)
+    yield _kv("returned keys", layer.num_key_value_heads, span, layer.head_dim, form)
+    yield _kv("returned values", layer.num_key_value_heads, span, layer.v_head_dim, form)
 
 
 def _extras(extras: tuple[TokenTensor, ...], span: Span, form: Form) -> Iterator[CacheTensor]:
@@ -196,7 +206,9 @@ def _reference_static(layer: ReferenceAttention, form: Form) -> Iterator[CacheTe
     prompt = min(max(form.max_cache_len - window, 0), form.tokens)
     length = prompt + window
     for name, width in (("keys", layer.head_dim), ("values", layer.v_head_dim)):
-        whole = _kv(f"all_{name}", layer.num_key_value_heads, Span(length, length, length), width, form)
+        whole = _kv(
+            f"all_{name}", layer.num_key_value_heads, Span(length, length, length), width, form
+        )
         yield whole
         for part, tokens in ((f"prefill_{name}", prompt), (name, window)):
             yield _kv(part, layer.num_key_value_heads, Span(tokens, 0, 0), width, form)
