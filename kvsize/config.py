@@ -37,11 +37,13 @@ class SectionFacts(TypedDict, total=False):
     """What a composite class fills in for one of its nested configs.
 
     `fixed`: the class reads the section as `model_type`, whatever the section itself states.
+    `merged`: its defaults also fill a section that the file states in part.
     """
 
     model_type: str
     defaults: dict[str, object]
     fixed: bool
+    merged: bool
 
 
 class ClassFacts(TypedDict, total=False):
@@ -170,6 +172,15 @@ class Config:
         found = self.optional_count(key, least=least)
         return default if found is None else found
 
+    def ratio(self, key: str, default: float) -> float:
+        """A positive number, or `default` where the key is absent or null."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1000:
+            raise self._wrong(key, value, "a number between 0 and 1000")
+        return float(value)
+
     def flag(self, key: str, *, default: bool = False) -> bool:
         """A boolean, or `default` where the key is absent or null."""
         value = self.value(key)
@@ -221,8 +232,8 @@ class Config:
     def section(self, key: str) -> Config:
         """The nested config under `key`, with the defaults its parent's class gives it.
 
-        A file that leaves the section out gets the class's own: transformers builds it too. The
-        parent's defaults do not apply to a section that is there (SubConfigSpec in
+        A file that leaves the section out gets the class's own: transformers builds it too. To a
+        section that is there the parent's defaults apply in a few classes only (SubConfigSpec in
         transformers 5.24.0, configuration_utils.py).
         """
         facts = self.sections().get(key, {})
@@ -232,7 +243,7 @@ class Config:
             return Config({}, where, facts.get("model_type", ""), facts.get("defaults", {}))
         stated = Config(nested, where).text("model_type")
         kind = facts.get("model_type", "") if facts.get("fixed") or not stated else stated
-        return Config(nested, where, kind)
+        return Config(nested, where, kind, facts.get("defaults", {}) if facts.get("merged") else {})
 
     def derived(self, changes: Mapping[str, object]) -> Config:
         """This section with some keys replaced (one layer's overrides)."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
 import re
 import sys
@@ -81,6 +82,7 @@ def defaults(cls: type) -> dict[str, Any]:
 
 def sections(cls: Any) -> dict[str, Any]:
     found = {}
+    post_init = inspect.getsource(cls.__post_init__)
     for key, spec in sorted(cls.sub_configs_defaults.items()):
         kept = {k: v for k, v in sorted(spec.init_kwargs.items()) if relevant(k) and plain(v)}
         found[key] = {"model_type": spec.model_type} | ({"defaults": kept} if kept else {})
@@ -89,6 +91,9 @@ def sections(cls: Any) -> dict[str, Any]:
         ):
             # A fixed class reads the section whatever model_type the section states.
             found[key]["fixed"] = True
+        if f"init_kwargs, **self.{key}}}" in post_init:
+            # These classes fill a section that the file states in part.
+            found[key]["merged"] = True
     return found
 
 
@@ -109,8 +114,8 @@ def wanted() -> dict[str, Any]:
         if cls.model_type in found:
             continue
         found[cls.model_type] = cls
-        for spec in cls.sub_configs_defaults.values():
-            if spec.model_type and not re.search(r"vision|audio|speech|codec", spec.model_type):
+        for key, spec in cls.sub_configs_defaults.items():
+            if spec.model_type and not re.search(r"vision|audio|speech|codec", key):
                 nested = spec.config_class
                 fixed = hasattr(nested, "model_type")
                 queue.append(nested if fixed else CONFIG_MAPPING[spec.model_type])

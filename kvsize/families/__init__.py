@@ -61,6 +61,8 @@ READERS = {
     "recurrent.NemotronH": "nemotron_h",
     "recurrent.RecurrentGemma": "recurrent_gemma",
     "recurrent.ShortConv": "lfm2 lfm2_moe lfm3",
+    "recurrent.Rwkv": "rwkv",
+    "recurrent.XLstm": "xlstm",
     "recurrent.Zamba": "zamba",
     "recurrent.Zamba2": "zamba2",
     "recurrent.Zaya": "zaya",
@@ -81,7 +83,6 @@ READERS = {
     """,
     "windowed.Gemma3": "gemma3_text",
     "windowed.ModernBertDecoder": "modernbert-decoder",
-    "windowed.NoWindow": "qwen3_vl_moe_text",
     "windowed.QwenWindow": """
         qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe
     """,

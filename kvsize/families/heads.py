@@ -86,10 +86,9 @@ class Mllama(Decoder):
     """Llama 3.2 Vision: cross-attention layers hold nothing until an image is given."""
 
     def layer_types(self) -> list[str]:
-        """`cross_attention_layers` read the image, the others are full."""
-        layers = self.num_hidden_layers()
+        """`cross_attention_layers` read the image."""
         cross = set(self.config.counts("cross_attention_layers") or ())
-        return ["image" if i in cross else patterns.FULL for i in range(layers)]
+        return ["image" if i in cross else k for i, k in enumerate(super().layer_types())]
 
     def layer(self, config: Config, kind: str, index: int) -> Layer:
         """The image's keys, once there are some."""

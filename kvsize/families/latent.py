@@ -49,8 +49,10 @@ class LongcatFlash(Latent):
     """LongCat-Flash: each of `num_layers` layers has two attention blocks, cached apart."""
 
     def num_hidden_layers(self) -> int:
-        """Cache layers: twice the model's."""
-        return 2 * self.config.count("num_layers", "num_hidden_layers")
+        """Cache layers: twice the model's; a stated num_hidden_layers counts them already."""
+        if self.config.has("num_hidden_layers") and not self.config.has("num_layers"):
+            return self.config.count("num_hidden_layers") // 2 * 2
+        return 2 * self.config.count("num_layers")
 
 
 class Indexed(Latent):

@@ -300,7 +300,6 @@ RULES: dict[str, Rule] = {
     "kimi_linear": kimi_linear,
     "lara_mini": cycle(LINEAR, SLIDING, LINEAR, FULL, SLIDING),
     "lfm2": lfm2,
-    "lfm2_moe": lfm2,
     "lfm3": lfm3,
     "mamba": all_of(LINEAR),
     "mamba2": all_of(LINEAR),

@@ -12,6 +12,7 @@ from kvsize.config import Config
 from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
 from kvsize.layers import Layer, NoCache, RecurrentState, State
+from kvsize.units import pad
 
 
 def conv(*shape: int, dtype: str | None = None, index: int = 0) -> State:
@@ -249,3 +250,42 @@ class RecurrentGemma(Decoder):
         if kind == patterns.LINEAR:
             return NoCache(reason="its recurrent state lives on the module, outside the cache")
         return super().layer(config, kind, index)
+
+
+class OwnState(Decoder):
+    """Models that keep a state object of their own; every layer is alike."""
+
+    cache_class = "own state"
+    no_static_cache = "the model keeps a state of fixed size instead of a cache"
+
+    def layer_types(self) -> list[str]:
+        """Every layer is recurrent."""
+        return [patterns.LINEAR] * self.num_hidden_layers()
+
+
+class Rwkv(OwnState):
+    """RWKV-4: five vectors per layer, two of them in the model's dtype (modeling_rwkv.py)."""
+
+    def recurrent(self, config: Config, index: int) -> RecurrentState:
+        """hidden_size elements each."""
+        hidden = config.count("hidden_size")
+        kept = tuple(
+            State(name=f"state[{i}]", shape=(hidden,), dtype=None if i < 2 else "float32")
+            for i in range(5)
+        )
+        return RecurrentState(states=kept)
+
+
+class XLstm(OwnState):
+    """xLSTM: a matrix, a normaliser and a stabiliser per head (xLSTMCache)."""
+
+    cache_class = "xLSTMCache"
+
+    def recurrent(self, config: Config, index: int) -> RecurrentState:
+        """Widths are factors of hidden_size, rounded up to multiples of 64 (xLSTMConfig)."""
+        heads, hidden = config.count("num_heads"), config.count("hidden_size")
+        qk_dim = pad(int(hidden * config.ratio("qk_dim_factor", 0.5)), 64) // heads
+        v_dim = pad(int(hidden * config.ratio("v_dim_factor", 1.0)), 64) // heads
+        shapes = ((heads, qk_dim, v_dim), (heads, qk_dim), (heads, 1))
+        kept = tuple(State(name=f"rnn_state[{i}]", shape=s) for i, s in enumerate(shapes))
+        return RecurrentState(states=kept)

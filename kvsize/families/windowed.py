@@ -14,14 +14,6 @@ class QwenWindow(Decoder):
         return super().window(config) if config.flag("use_sliding_window") else None
 
 
-class NoWindow(Decoder):
-    """Classes that set the window to null whatever the file says (Qwen3VLMoeTextConfig)."""
-
-    def window(self, config: Config) -> int | None:
-        """None."""
-        return None
-
-
 class Gemma3(Decoder):
     """Gemma 3: with bidirectional attention the window is read as half of it plus one."""
 
@@ -37,6 +29,6 @@ class ModernBertDecoder(Decoder):
     """The window is half of `local_attention` (ModernBertDecoderConfig)."""
 
     def window(self, config: Config) -> int | None:
-        """local_attention // 2."""
-        local = config.optional_count("local_attention")
-        return None if local is None else local // 2
+        """`sliding_window` where the file states it, else local_attention // 2."""
+        stated = super().window(config)
+        return stated or config.count("local_attention") // 2
