@@ -22,6 +22,7 @@ from kvsize.sources.parsing import LARGEST_CONFIG_BYTES, parse, read_file, too_l
 from kvsize.units import MIB
 
 try:
+    # First and in this form: where it fails, `from huggingface_hub import …` prints to stdout.
     from huggingface_hub import (
         HfApi,
         constants,

@@ -135,7 +135,7 @@ def _transport(error: Exception, repo: Repo) -> HubError:
     kind = type(error).__name__
     if kind.endswith("Timeout"):
         msg = f"{repo}: {constants.ENDPOINT} did not answer in time."
-        wait = f"HF_HUB_ETAG_TIMEOUT, now {constants.HF_HUB_ETAG_TIMEOUT} seconds"
+        wait = f"HF_HUB_ETAG_TIMEOUT, now {constants.HF_HUB_ETAG_TIMEOUT} s"
         return HubError(msg, f"check the network, or raise {wait}; {_WITHOUT_HUB}.")
     if kind == "ConnectError":
         msg = f"{repo}: there is no connection to {constants.ENDPOINT} ({error})."

@@ -43,7 +43,7 @@ def _raw(data: bytes, text: str, where: str, source: str) -> Raw:
 def _standard_input(where: str) -> bytes:
     try:
         return read_stream(sys.stdin.buffer, where)
-    except (OSError, AttributeError):  # closed, or none at all
+    except (OSError, ValueError, AttributeError):  # unreadable, closed, or none at all
         msg = f"{where} cannot be read."
         raise ConfigError(msg, "pipe a config.json into kvsize, or name the file.") from None
 
