@@ -21,39 +21,39 @@ from kvsize.sources.contents import CONFIG, Place, refuse_other, without_config
 from kvsize.sources.parsing import LARGEST_CONFIG_BYTES, parse, read_file, too_large
 from kvsize.units import MIB
 
-try:
-    # First and in this form: where it fails, `from huggingface_hub import …` prints to stdout.
-    from huggingface_hub import (
-        HfApi,
-        constants,
-        get_hf_file_metadata,
-        hf_hub_download,
-        hf_hub_url,
-        try_to_load_from_cache,
-    )
-    from huggingface_hub import logging as client_log
-    from huggingface_hub.errors import (
-        FileMetadataError,
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RemoteEntryNotFoundError,
-        RevisionNotFoundError,
-    )
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    from kvsize.sources.hub_errors import Repo, told
-except ValueError as error:  # the client reads HF_* variables when it is imported
+try:  # by itself and first: the client reads its settings here, and may refuse them
+    from huggingface_hub.constants import HF_HUB_ETAG_TIMEOUT
+except ValueError as error:
     msg = f"the Hub client refuses its settings ({error})."
     raise UsageError(msg, "correct the HF_* environment variables.") from error
+
+from huggingface_hub import (
+    HfApi,
+    get_hf_file_metadata,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
+from huggingface_hub import logging as client_log
+from huggingface_hub.errors import (
+    FileMetadataError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils.tqdm import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
+
+from kvsize.sources.hub_errors import Repo, told
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What git forbids in the names of branches and tags (git-check-ref-format); `refs/pr/1` is one.
 _NO_REVISION = re.compile(r"^$|\.\.|[\s~^:?*\[\\]|^[/.-]|[/.]$")
-# The list of a thousand-expert model's tensors: 15 MB for Kimi-K2's.
+# One line of some 100 bytes per tensor: DeepSeek-V3's 58 layers of 256 experts have 89,088.
 _LARGEST_INDEX_BYTES = 100 * MIB
 
 
@@ -67,7 +67,8 @@ def find(text: str, *, offline: bool = False) -> Raw:
     repo = _repo(text)
     where = f"{repo}: {CONFIG}"
     path = _config_file(repo, offline=offline)
-    config = parse(read_file(path, where), where)
+    with _client(repo, CONFIG):
+        config = parse(read_file(path, where), where)
     refuse_other(config, where)
     # The client keeps files in models--org--name/snapshots/COMMIT/.
     return Raw(config, str(repo), where, "hub", hub_id=repo.hub_id, revision=path.parent.name)
@@ -82,7 +83,7 @@ def weight_bytes(hub_id: str, revision: str | None = None) -> int | None:
     repo = Repo(hub_id, revision)
     with _client(repo, "list of files"):
         info = HfApi().model_info(
-            hub_id, revision=revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+            hub_id, revision=revision, files_metadata=True, timeout=HF_HUB_ETAG_TIMEOUT
         )
     sizes = {entry.rfilename: entry.size or 0 for entry in info.siblings or ()}
     for name in ("model.safetensors", "pytorch_model.bin"):
@@ -96,8 +97,10 @@ def weight_bytes(hub_id: str, revision: str | None = None) -> int | None:
 def _shards(repo: Repo, index: str) -> set[str]:
     """The files an index names; each maps its tensors to the file they are in."""
     where = f"{repo}: {index}"
-    data = read_file(_download(repo, index), where, _LARGEST_INDEX_BYTES)
-    weight_map = parse(data, where).get("weight_map")
+    path = _download(repo, index)
+    with _client(repo, index):
+        listed = parse(read_file(path, where, _LARGEST_INDEX_BYTES), where)
+    weight_map = listed.get("weight_map")
     if not isinstance(weight_map, dict):
         msg = f"{where} has no `weight_map`."
         raise ConfigError(msg, f"see {repo.page}/tree/main; the upload seems incomplete.")
@@ -145,7 +148,7 @@ def _config_file(repo: Repo, *, offline: bool) -> Path:
 def _size_bytes(repo: Repo) -> int | None:
     """One request and no more: the client's own download repeats failing ones for minutes."""
     url = hf_hub_url(repo.hub_id, CONFIG, revision=repo.revision)
-    timeout = constants.HF_HUB_ETAG_TIMEOUT
+    timeout = HF_HUB_ETAG_TIMEOUT
     metadata = get_hf_file_metadata(
         url, timeout=timeout, library_name="kvsize", library_version=__version__
     )
@@ -173,7 +176,7 @@ def _download(repo: Repo, file: str) -> Path:
 
 def _no_config(repo: Repo, error: RemoteEntryNotFoundError) -> KvsizeError:
     """Says what a repo without a config.json is, if the Hub lists its files."""
-    timeout = constants.HF_HUB_ETAG_TIMEOUT
+    timeout = HF_HUB_ETAG_TIMEOUT
     try:
         with _quiet():
             info = HfApi().model_info(repo.hub_id, revision=repo.revision, timeout=timeout)
@@ -195,6 +198,8 @@ def _client(repo: Repo, file: str) -> Iterator[None]:
     try:
         with _quiet():
             yield
+    except KvsizeError:
+        raise
     except Exception as error:  # the client's HTTP library changes with its version
         raise told(error, repo, file) from error
 

@@ -70,8 +70,8 @@ def told(error: Exception, repo: Repo, file: str) -> HubError:
         case HfHubHTTPError():
             return _status(error, repo)
         case OSError():
-            msg = f"{repo}: {file} cannot be kept in the Hub cache ({error.strerror or error})."
-            return HubError(msg, f"set HF_HOME to a folder that can be written; now {_cache()}.")
+            msg = f"{repo}: the Hub cache cannot keep {file} ({error.strerror or error})."
+            return HubError(msg, f"let HF_HOME be a folder you may write to; now {_cache()}.")
         case _:
             return _transport(error, repo)
 

@@ -310,8 +310,8 @@ def test_a_cache_that_cannot_be_written(hub: Hub, home: Path) -> None:
     (home / "hf").write_text("a file", encoding="utf-8")
     (answer,) = ask(hub, home, ("load", "acme/foo"))
     assert answer[0] == 4
-    assert answer[1].startswith("acme/foo: config.json cannot be kept in the Hub cache (")
-    assert answer[2] == f"set HF_HOME to a folder that can be written; now {home / 'hf' / 'hub'}."
+    assert answer[1].startswith("acme/foo: the Hub cache cannot keep config.json (")
+    assert answer[2] == f"let HF_HOME be a folder you may write to; now {home / 'hf' / 'hub'}."
 
 
 def test_what_cannot_be_a_repo(hub: Hub, home: Path) -> None:
