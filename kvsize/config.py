@@ -20,8 +20,10 @@ from kvsize.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Larger than any dimension, layer count or context of a real model; past it a value is an error.
+# Larger than any dimension or context of a real model; past it a value is an error.
 LARGEST_COUNT = 10**9
+# As for layers, of which each becomes a record.
+LARGEST_LAYERS = 10**5
 _MISSING = object()
 # Model types of published files whose config has the words of a class that transformers has.
 KNOWN_AS = {
@@ -207,16 +209,21 @@ class Config:
     def counts(self, key: str, *, least: int = 0) -> list[int] | None:
         """A list of integers ≥ `least`, or None where the key is absent or null."""
         items = self.items(key)
-        return None if items is None else [self._count(key, item, least) for item in items]
+        if items is None:
+            return None
+        return [self._count(f"{key}[{i}]", item, least) for i, item in enumerate(items)]
 
     def texts(self, key: str) -> list[str] | None:
         """A list of strings, or None where the key is absent or null."""
         items = self.items(key)
         if items is None:
             return None
-        if wrong := next((item for item in items if not isinstance(item, str)), None):
-            raise self._wrong(key, wrong, "a list of strings")
-        return [str(item) for item in items]
+        texts: list[str] = []
+        for i, item in enumerate(items):
+            if not isinstance(item, str):
+                raise self._wrong(f"{key}[{i}]", item, "a string")
+            texts.append(item)
+        return texts
 
     def mapping(self, key: str) -> Mapping[str, object] | None:
         """An object, or None where the key is absent or null."""
@@ -251,12 +258,13 @@ class Config:
 
     # -- errors ----------------------------------------------------------------------------
     def _count(self, key: str, value: object, least: int) -> int:
-        if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_COUNT:
+        if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, value, "a whole number")
-        if not least <= value <= LARGEST_COUNT:
-            raise self._wrong(key, value, f"a whole number from {least} to {LARGEST_COUNT:,}")
+        most = LARGEST_LAYERS if "layer" in key else LARGEST_COUNT
+        if not least <= value <= most:
+            raise self._wrong(key, value, f"a whole number from {least} to {most:,}")
         return value
 
     def _missing(self, keys: tuple[str, ...]) -> ConfigError:
@@ -269,10 +277,8 @@ class Config:
         )
 
     def _wrong(self, key: str, value: object, wanted: str) -> ConfigError:
-        shown = repr(value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "…"
         return ConfigError(
-            f"{self.where}: `{key}` is {shown}, and must be {wanted}.",
+            f"{self.where}: `{key}` is {_shown(value)}, and must be {wanted}.",
             "correct the file, or fetch the published config.json again.",
         )
 
@@ -282,3 +288,12 @@ class Config:
             f"{self.where}: {message}",
             "the file contradicts itself; correct it, or use the published one.",
         )
+
+
+def _shown(value: object) -> str:
+    """A value as the file spells it (`true`, `null`, `"eight"`), cut where it is long."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except (ValueError, TypeError, RecursionError):  # a Python mapping can hold anything
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -25,15 +25,23 @@ class Exit(IntEnum):
     MISSING_EXTRA = 5
 
 
+def printable(text: str) -> str:
+    r"""`text` with what moves a terminal's cursor or cannot be encoded escaped: `\x1b`, `\ud800`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 class KvsizeError(Exception):
     """A failure told in two lines: what is wrong and where, then what to do."""
 
     exit_code = Exit.INPUT
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        # A file's values and names stand in both; whatever they hold, each is one line of text.
+        self.message = printable(message)
+        self.hint = printable(hint)
+        super().__init__(self.message)
 
 
 class EngineRefuses(KvsizeError):

@@ -9,15 +9,16 @@ from kvsize.model import Model
 from kvsize.sources import find
 
 
-def load(source: str | os.PathLike[str] | Mapping[str, object]) -> Model:
+def load(source: str | os.PathLike[str] | Mapping[str, object], *, offline: bool = False) -> Model:
     """The model that `source` names.
 
     `source`: a preset's name, a Hub id (`org/name`, `org/name@revision`), a path (config.json,
     a folder, a .gguf file), `-` for standard input, or a mapping with config.json's content.
+    `offline`: take Hub files from the local cache only, as with HF_HUB_OFFLINE=1.
     Raises ConfigError for a config that is no decoder's or contradicts itself, UsageError for an
     unknown preset, HubError where the Hub cannot give the file.
     """
-    raw = find(source)
+    raw = find(source, offline=offline)
     if raw.source == "gguf":
         from kvsize.families import gguf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -15,3 +15,9 @@ def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.6)
     listed = " or ".join(close)
     return f"did you mean {listed}? {otherwise}." if close else f"{otherwise}."
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """`a, b, c and 9 more`: at most `most` names."""
+    listed = ", ".join(names[:most])
+    return f"{listed} and {len(names) - most} more" if len(names) > most else listed

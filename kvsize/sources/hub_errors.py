@@ -1,0 +1,144 @@
+"""What the Hub client raises, told in two lines: which repo, what is wrong, what to do.
+
+The client's exceptions are those of huggingface_hub 1.0 to 2.4; its HTTP library is httpx in 1.x
+and httpx2 in 2.x, so transport errors are told apart by the names that both give them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from huggingface_hub import constants, get_token
+from huggingface_hub.errors import (
+    DisabledRepoError,
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from kvsize.errors import HubError
+
+_LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
+_WITHOUT_HUB = "presets (`kvsize presets`) and local files need no Hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Repo:
+    """A model repo at a revision (None: its main branch)."""
+
+    hub_id: str
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        """As the user writes it: `org/name` or `org/name@revision`."""
+        return f"{self.hub_id}@{self.revision}" if self.revision else self.hub_id
+
+    @property
+    def page(self) -> str:
+        """The address of its model page."""
+        return f"{constants.ENDPOINT}/{self.hub_id}"
+
+
+def told(error: Exception, repo: Repo, file: str) -> HubError:
+    """The error to raise for `error`, met while the client was asked for `file` of `repo`."""
+    match error:
+        case GatedRepoError():
+            return _gated(repo)
+        case RevisionNotFoundError():
+            msg = f"{repo.hub_id} has no branch, tag or commit '{repo.revision}'."
+            hint = f"{repo.page}/tree/main lists them; without @{repo.revision} it is main."
+            return HubError(msg, hint)
+        case RemoteEntryNotFoundError():
+            return HubError(f"{repo} has no {file}.", f"see {repo.page}/tree/main for its files.")
+        case DisabledRepoError():
+            msg = f"{repo}: access to this repo is disabled."
+            return HubError(msg, f"see {repo.page}; {_WITHOUT_HUB}.")
+        case RepositoryNotFoundError():
+            return _not_found(error, repo)
+        case LocalEntryNotFoundError() if isinstance(error.__cause__, Exception):
+            return told(error.__cause__, repo, file)
+        case LocalEntryNotFoundError() | OfflineModeIsEnabled():
+            return _not_cached(repo, file)
+        case FileMetadataError():
+            msg = f"{constants.ENDPOINT} does not answer as a Hugging Face Hub does."
+            return HubError(msg, f"check HF_ENDPOINT and the proxy settings; {_WITHOUT_HUB}.")
+        case HfHubHTTPError():
+            return _status(error, repo)
+        case OSError():
+            msg = f"{repo}: the Hub cache cannot keep {file} ({error.strerror or error})."
+            return HubError(msg, f"let HF_HOME be a folder you may write to; now {_cache()}.")
+        case _:
+            return _transport(error, repo)
+
+
+def _gated(repo: Repo) -> HubError:
+    if get_token() is None:
+        msg = f"{repo} is gated, and no access token was sent."
+        return HubError(msg, f"accept its licence at {repo.page}, then {_LOG_IN}.")
+    msg = f"{repo} is gated, and this access token has no access to it."
+    hint = f"accept its licence at {repo.page} with the token's account, and let the token read it."
+    return HubError(msg, hint)
+
+
+def _not_found(error: RepositoryNotFoundError, repo: Repo) -> HubError:
+    if error.response.status_code == 401 and get_token() is not None:
+        return _token_refused(repo)
+    msg = f"{repo.hub_id}: {constants.ENDPOINT} has no such model, or it is private."
+    if get_token() is None:
+        return HubError(msg, f"check the spelling; for a private repo {_LOG_IN}.")
+    return HubError(msg, "check the spelling; a private repo needs a token of its owner's.")
+
+
+def _token_refused(repo: Repo) -> HubError:
+    msg = f"{repo}: the Hub does not accept the access token that was sent (401)."
+    return HubError(
+        msg, "it may have expired: log in anew with `hf auth login`, or change HF_TOKEN."
+    )
+
+
+def _not_cached(repo: Repo, file: str) -> HubError:
+    msg = f"{repo}: {file} is not in the Hub cache, and offline mode forbids fetching it."
+    hint = f"where there is a network, run `hf download {repo.hub_id} {file}`; cache: {_cache()}."
+    return HubError(msg, hint)
+
+
+def _cache() -> str:
+    return constants.HF_HUB_CACHE
+
+
+def _status(error: HfHubHTTPError, repo: Repo) -> HubError:
+    """An answer that has no exception of its own in the client."""
+    status = error.response.status_code
+    if status == 401:
+        if get_token() is not None:
+            return _token_refused(repo)
+        return HubError(f"{repo}: the Hub asks for an access token (401).", f"{_LOG_IN}.")
+    if status == 429:
+        wait = error.response.headers.get("retry-after", "")
+        hint = f"wait {wait} seconds" if wait.isdigit() else "wait a few minutes"
+        msg = f"{repo}: the Hub takes no more requests from here for now (429)."
+        return HubError(msg, f"{hint}; the limit is higher with a token: {_LOG_IN}.")
+    if status >= 500:
+        msg = f"{repo}: {constants.ENDPOINT} has trouble of its own ({status})."
+        return HubError(msg, f"try again later; {_WITHOUT_HUB}.")
+    reason = error.response.headers.get("x-error-message", "no reason given").rstrip(".")
+    msg = f"{repo}: the Hub refused with status {status} ({reason})."
+    return HubError(msg, f"see {repo.page}, and check what the access token permits.")
+
+
+def _transport(error: Exception, repo: Repo) -> HubError:
+    kind = type(error).__name__
+    if kind.endswith("Timeout"):
+        msg = f"{repo}: {constants.ENDPOINT} did not answer in time."
+        wait = f"HF_HUB_ETAG_TIMEOUT, now {constants.HF_HUB_ETAG_TIMEOUT} s"
+        return HubError(msg, f"check the network, or raise {wait}; {_WITHOUT_HUB}.")
+    if kind == "ConnectError":
+        msg = f"{repo}: there is no connection to {constants.ENDPOINT} ({error})."
+    else:
+        msg = f"{repo}: asking {constants.ENDPOINT} failed ({kind}: {error})."
+    return HubError(msg, f"check the network, HF_ENDPOINT and the proxy settings; {_WITHOUT_HUB}.")
