@@ -33,6 +33,9 @@ KNOWN_AS = {
     "minimax_m3": "minimax_m3_vl_text",
     "phi3_v": "phi3",
 }
+# Older names that a class still takes for a key (`__post_init__` of BloomConfig and FalconConfig,
+# transformers 5.24.0); the published BLOOM files have no hidden_size, only n_embed.
+OLDER_NAMES = {"bloom": {"hidden_size": "n_embed"}, "falcon": {"hidden_size": "n_embed"}}
 
 
 class SectionFacts(TypedDict, total=False):
@@ -116,7 +119,8 @@ class Config:
         facts = class_facts(self.model_type)
         self.known = facts is not None
         self._facts: ClassFacts = facts or {}
-        attribute_map = self._facts.get("attribute_map", {})
+        older = OLDER_NAMES.get(self.model_type, {})
+        attribute_map = {**self._facts.get("attribute_map", {}), **older}
         self._names: dict[str, list[str]] = {}
         for public, stored in attribute_map.items():
             self._names.setdefault(public, []).append(stored)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
-def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """`did you mean X? …` where something is near, else the sentence `otherwise`."""
+def nearest(
+    name: str, known: Iterable[str], otherwise: str, meant: Mapping[str, str] | None = None
+) -> str:
+    """`did you mean X? …` where something is near, else the sentence `otherwise`.
+
+    `meant` gives the name to show for those of `known` that are only spellings of it.
+    """
     import difflib  # only when something went wrong: it costs start-up
 
     close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.6)
-    listed = " or ".join(close)
+    listed = " or ".join(dict.fromkeys((meant or {}).get(match, match) for match in close))
     return f"did you mean {listed}? {otherwise}." if close else f"{otherwise}."
 
 
