@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kvsize.engines.llama_cpp.caches import Cache
 from kvsize.engines.llama_cpp.context import Context, context_for
+from kvsize.engines.llama_cpp.conversion import metadata
 from kvsize.engines.llama_cpp.frontends import OPTIONS
 from kvsize.engines.llama_cpp.memory import caches
 from kvsize.engines.llama_cpp.notes import notes
@@ -51,7 +52,7 @@ def size(model: Model, request: Request) -> Size:
     does not have, ConfigError for a config whose conversion to GGUF is not known.
     """
     _check(request)
-    hparams = read_hparams(model.config.raw, model.where)
+    hparams = _hparams(model)
     context = context_for(hparams, request)
     made = caches(hparams, context)
     total_bytes = sum(cache.total_bytes for cache in made)
@@ -71,6 +72,12 @@ def size(model: Model, request: Request) -> Size:
         details=_details(context, made),
         notes=notes(hparams, context, request, made),
     )
+
+
+def _hparams(model: Model) -> Hparams:
+    if model.source == "gguf":
+        return read_hparams(model.config.raw, model.where)
+    return read_hparams(metadata(model), model.where)
 
 
 def _check(request: Request) -> None:
