@@ -258,8 +258,7 @@ SPECIAL: dict[str, Architecture] = {
 }
 
 # One cache, every layer alike, a sliding window in the file ignored.
-PLAIN = frozenset(
-    """
+_PLAIN_NAMES = """
     apertus arcee arctic baichuan bailingmoe bailingmoe2 bitnet bloom chameleon chatglm codeshell
     cogvlm command-r dbrx deci deepseek deepseek2-ocr dots1 ernie4_5 ernie4_5-moe exaone falcon
     gemma glm4 glm4moe gpt2 gptneox granite granitemoe graniteswitch grovemoe hrm_text
@@ -268,8 +267,8 @@ PLAIN = frozenset(
     pangu-embedded phi2 phi3 phimoe plamo plm pockettts qwen qwen2 qwen2moe qwen2vl qwen3 qwen3moe
     qwen3tts qwen3vl qwen3vlmoe refact seed_oss smollm3 stablelm starcoder starcoder2 t5
     t5encoder talkie xverse
-    """.split()
-)
+"""
+PLAIN = frozenset(_PLAIN_NAMES.split())
 
 
 def known_architectures() -> list[str]:

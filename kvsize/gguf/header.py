@@ -188,9 +188,12 @@ class _Cursor:
         if count * _U64.size > LARGEST_HEADER_BYTES:
             raise self.wrong(f"it claims an array of {count:,} strings")
         length_at = _U64.unpack_from
-        for _ in range(count):
-            at = self._need(_U64.size)
-            self._at = at + _U64.size + length_at(self._data, at)[0]
+        while count:
+            at, last = self._need(_U64.size), len(self._data) - _U64.size
+            while count and at <= last:
+                at += _U64.size + length_at(self._data, at)[0]
+                count -= 1
+            self._at = at
         self._need(0)
 
     # -- errors ----------------------------------------------------------------------------

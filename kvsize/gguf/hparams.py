@@ -242,7 +242,7 @@ def _indexer(keys: Keys, arch: str) -> Indexer:
 
 
 def _unrolled(keys: Keys, found: Hparams) -> Hparams:
-    """nanbeige runs its trunk several times; graniteswitch has a router block after it."""
+    """A nanbeige runs its trunk several times; a graniteswitch has a router block after it."""
     if found.arch == "nanbeige":
         loops = keys.count("num_loops", 1)
         if not 0 < loops * found.n_layer <= LARGEST_LAYER_COUNT:

@@ -259,7 +259,7 @@ def mib(size_bytes: int) -> str:
 
 
 def _check_row(il: int, which: str, kind: KVDtype, width: int) -> None:
-    """ggml aborts on a row that is not whole blocks (`ggml_row_size`)."""
+    """Refuses a row that is not whole blocks, on which ggml aborts (`ggml_row_size`)."""
     if width % kind.block_elements:
         msg = (
             f"llama.cpp: layer {il} has {which} rows of {width} elements, which blocks of "

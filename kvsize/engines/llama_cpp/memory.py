@@ -46,21 +46,18 @@ def caches(hparams: Hparams, context: Context) -> tuple[Cache, ...]:
     Raises EngineRefuses where it aborts instead.
     """
     plan = _Plan(hparams, context)
-    match hparams.traits.memory:
-        case Memory.NONE | Memory.DRAFT:
-            return ()
-        case Memory.KV:
-            return plan.plain()
-        case Memory.RECURRENT:
-            return (plan.recurrent(),)
-        case Memory.HYBRID:
-            return plan.hybrid()
-        case Memory.DSA | Memory.DSA_SWA:
-            return plan.sparse()
-        case Memory.MSA:
-            return plan.indexed()
-        case Memory.DSV4:
-            return plan.compressed()
+    modules = {
+        Memory.NONE: plan.nothing,
+        Memory.DRAFT: plan.nothing,
+        Memory.KV: plan.plain,
+        Memory.RECURRENT: plan.recurrent,
+        Memory.HYBRID: plan.hybrid,
+        Memory.DSA: plan.sparse,
+        Memory.DSA_SWA: plan.sparse,
+        Memory.MSA: plan.indexed,
+        Memory.DSV4: plan.compressed,
+    }
+    return modules[hparams.traits.memory]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +66,10 @@ class _Plan:
     context: Context
 
     # -- the memory modules ----------------------------------------------------------------
+    def nothing(self) -> tuple[Cache, ...]:
+        """No memory: an encoder or a diffusion model."""
+        return ()
+
     def plain(self) -> tuple[Cache, ...]:
         """`llama_kv_cache`, or `llama_kv_cache_iswa` with a window."""
         self._check_windows()
@@ -82,24 +83,11 @@ class _Plan:
             factor = 3 if self.hparams.indexer.kpool > 0 else 1
             index = self._index_rows(k_only=True, factor=factor)
             found = (*found, self._cache("idx", index, self._keeps_hybrid_index))
-        return (*found, self.recurrent())
+        return (*found, self._states())
 
-    def recurrent(self) -> RecurrentMemory:
-        """`llama_memory_recurrent`: it goes over the trunk's layers only."""
-        hparams, context = self.hparams, self.context
-        layers = [il for il in range(hparams.n_layer) if hparams.blocks[il].is_recr]
-        with_history = [il for il in layers if hparams.blocks[il].is_ple]
-        return RecurrentMemory(
-            cells=context.n_seq_max,
-            n_seq_max=context.n_seq_max,
-            n_rs_seq=context.n_rs_seq,
-            trunk=hparams.n_layer,
-            recurrent=tuple(layers),
-            ple=tuple(with_history) if hparams.ple_conv_state > 0 else (),
-            r=hparams.n_embd_r,
-            s=hparams.n_embd_s,
-            p=hparams.ple_conv_state,
-        )
+    def recurrent(self) -> tuple[Cache, ...]:
+        """`llama_memory_recurrent` alone."""
+        return (self._states(),)
 
     def sparse(self) -> tuple[Cache, ...]:
         """`llama_kv_cache_dsa`, `llama_kv_cache_dsa_iswa`: latents and an indexer's keys."""
@@ -201,6 +189,23 @@ class _Plan:
             tuple(block.n_embd_head_k if block.is_swa else width for block in blocks),
             tuple(block.n_embd_head_v for block in blocks),
             k_only=k_only,
+        )
+
+    def _states(self) -> RecurrentMemory:
+        """`llama_memory_recurrent` goes over the trunk's layers only."""
+        hparams, context = self.hparams, self.context
+        layers = [il for il in range(hparams.n_layer) if hparams.blocks[il].is_recr]
+        with_history = [il for il in layers if hparams.blocks[il].is_ple]
+        return RecurrentMemory(
+            cells=context.n_seq_max,
+            n_seq_max=context.n_seq_max,
+            n_rs_seq=context.n_rs_seq,
+            trunk=hparams.n_layer,
+            recurrent=tuple(layers),
+            ple=tuple(with_history) if hparams.ple_conv_state > 0 else (),
+            r=hparams.n_embd_r,
+            s=hparams.n_embd_s,
+            p=hparams.ple_conv_state,
         )
 
     def _compressor(self, tag: str, ratio: int, state_size: int, width: int) -> CompressorState:

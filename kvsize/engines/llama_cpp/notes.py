@@ -42,15 +42,16 @@ def _reaches(hparams: Hparams, made: tuple[Cache, ...]) -> bool:
 
 def _slots(hparams: Hparams, context: Context, request: Request) -> Iterator[str]:
     windowed = hparams.n_swa is not None
-    if context.n_seq_max == 1 and "frontend" not in request.options:
-        if windowed or hparams.traits.state is not None:
-            yield (
-                "llama-server without -np opens 4 slots, which take more here: "
-                "see the option frontend=llama-server."
-            )
+    by_default = "frontend" not in request.options
+    costly = windowed or hparams.traits.state is not None
+    if costly and by_default and context.n_seq_max == 1:
+        yield (
+            "llama-server without -np opens 4 slots, which take more here: "
+            "see the option frontend=llama-server."
+        )
     if windowed and context.swa_full:
         yield "swa_full: sliding-window layers keep every token, not only their window."
-    elif windowed and "frontend" not in request.options:
+    elif windowed and by_default:
         yield (
             "Programs that do not set swa_full (frontend=api, llama-cpp-python) keep every token "
             "in sliding-window layers."
