@@ -28,10 +28,10 @@ FIRST_RANGE_BYTES = 64 * 1024
 # The largest vocabularies (260,000 tokens with merges) take about 15 MB of header.
 LARGEST_HEADER_BYTES = 64 * 1024 * 1024
 # Real files hold fewer than a hundred keys; docs/gguf.md caps a key at 65,535 bytes.
-LARGEST_KEY_COUNT = 1 << 16
+LARGEST_KEY_COUNT = 1 << 12
 LARGEST_KEY_BYTES = (1 << 16) - 1
 # Per-layer arrays have at most 512 entries (LLAMA_MAX_LAYERS); what is longer is vocabulary.
-LARGEST_ARRAY_KEPT = 1 << 12
+LARGEST_ARRAY_KEPT = 1 << 10
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 # Value types by their number: u8 i8 u16 i16 u32 i32 f32 bool u64 i64 f64.
@@ -126,10 +126,10 @@ class _Cursor:
         return self._at
 
     def _grow(self, end: int) -> None:
-        if self._size is not None and end > self._size:
-            raise self.wrong(f"it ends at byte {self._size:,}, inside its header")
         if end > LARGEST_HEADER_BYTES:
             raise self.wrong(f"its header claims to reach past byte {LARGEST_HEADER_BYTES:,}")
+        if self._size is not None and end > self._size:
+            raise self.wrong(f"it ends at byte {self._size:,}, inside its header")
         window = max(FIRST_RANGE_BYTES, len(self._data))
         while window < end:
             window *= 2
