@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from kvsize.errors import ConfigError
 from kvsize.gguf.header import Header, read_header
 from kvsize.model import Raw
-
-# llama.cpp's name of one file of several (`llama_split_path` in src/llama.cpp).
-SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+from kvsize.sources.gguf_names import model_name, on_hub, shard_names
 
 
-def find(text: str) -> Raw:
-    """The metadata of the .gguf at path `text`, or of the first shard where it names another.
+def find(text: str, *, offline: bool = False) -> Raw:
+    """The metadata of the .gguf at path `text`, of its first shard, or of one on the Hub.
 
-    Raises ConfigError for a file that cannot be read or is no GGUF.
+    On the Hub: `org/name:TAG` (a quantization, `Q4_K_M`) or `org/name/path/file.gguf`, either
+    with `@revision` after the name. Raises ConfigError for a file that cannot be read or is no
+    GGUF, UsageError for a tag that fits no file or several, HubError as the Hub client fails.
     """
-    given = Path(text).expanduser()
-    shards = _shards(given)
-    path = shards[0]
-    header = _read(path)
+    remote = on_hub(text)
+    if remote is not None:
+        from kvsize.sources import gguf_hub
+
+        return gguf_hub.find(remote, offline=offline)
+    return read_local(Path(text).expanduser())
+
+
+def read_local(given: Path) -> Raw:
+    """The metadata of the file at `given`, or of the first shard where it is a later one."""
+    shards = [given.with_name(name) for name in shard_names(given.name)]
+    header = _read(shards[0])
     weight_bytes = None
     if all(shard.is_file() for shard in shards):
         weight_bytes = sum(shard.stat().st_size for shard in shards)
     return Raw(
         config=header.metadata,
-        name=_name(path.name),
-        where=str(path),
+        name=model_name(given.name),
+        where=str(shards[0]),
         source="gguf",
         weight_bytes=weight_bytes,
     )
@@ -37,33 +44,13 @@ def find(text: str) -> Raw:
 def _read(path: Path) -> Header:
     try:
         with path.open("rb") as file:
-            size = path.stat().st_size
 
             def read(offset: int, length: int) -> bytes:
                 file.seek(offset)
                 return file.read(length)
 
-            return read_header(read, str(path), size=size)
+            return read_header(read, str(path), size=path.stat().st_size)
     except OSError as error:
         msg = f"{path}: {error.strerror or error}."
         hint = "give the path of a .gguf file; of a split model, the first shard must be there."
         raise ConfigError(msg, hint) from error
-
-
-def _shards(path: Path) -> list[Path]:
-    """All files of the model that `path` belongs to, the one with the metadata first."""
-    return [path.with_name(name) for name in shard_names(path.name)]
-
-
-def shard_names(name: str) -> list[str]:
-    """The names of all shards of the model that `name` belongs to; itself if it is whole."""
-    match = SHARD.fullmatch(name)
-    if match is None:
-        return [name]
-    count = int(match["count"])
-    return [f"{match['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
-
-
-def _name(file_name: str) -> str:
-    match = SHARD.fullmatch(file_name)
-    return match["stem"] if match else file_name.removesuffix(".gguf")
