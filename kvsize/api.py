@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvsize.engines import engine as find_engine
+from kvsize.engines import engine_for
 from kvsize.engines.options import Request
 from kvsize.errors import UsageError
 from kvsize.model import Model
@@ -39,7 +39,7 @@ def size(
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
     )
-    return find_engine(engine).size(model, _checked(request))
+    return engine_for(engine, model).size(model, _checked(request))
 
 
 def fit(
@@ -60,7 +60,7 @@ def fit(
     model's own. Raises EngineRefuses where the engine itself refuses, one sequence of that
     length not fitting included.
     """
-    found = find_engine(engine)
+    found = engine_for(engine, model)
     fit_in = getattr(found, "fit", None)
     if fit_in is None:
         msg = f"engine {engine} has no pool of blocks to fill."

@@ -57,3 +57,17 @@ def engine(name: str) -> Engine:
         msg = f"no engine named '{name}'."
         raise UsageError(msg, nearest(name, known, "`kvsize engines` lists them"))
     return cast("Engine", importlib.import_module(f"kvsize.engines.{wanted}"))
+
+
+def engine_for(name: str, model: Model) -> Engine:
+    """The engine called `name`, where it can size `model`; UsageError otherwise.
+
+    A GGUF header says how llama.cpp runs a model; no other engine caches by it.
+    """
+    found = engine(name)
+    if model.source == "gguf" and found.NAME != _SHOWN["llama_cpp"]:
+        msg = (
+            f"{model.where}: a GGUF file is sized for {_SHOWN['llama_cpp']}, not for {found.NAME}."
+        )
+        raise UsageError(msg, "choose engine llama.cpp, or give the model's config.json.")
+    return found
