@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kvsize.dtypes import canonical
 from kvsize.engines.options import resolve
-from kvsize.errors import EngineRefuses, UsageError
+from kvsize.errors import UsageError
 from kvsize.layers import (
     CompressedAttention,
     CrossAttention,
@@ -155,11 +155,11 @@ def not_modelled(engine: str, what: str, instead: str) -> UsageError:
     return UsageError(f"{engine}: {what} is not modelled.", instead)
 
 
-def require_one_sequence(engine: str, capacity: int, needed: int, what: str) -> None:
-    """EngineRefuses unless `needed` (blocks or tokens, named by `what`) fit in `capacity`."""
-    if capacity < needed:
-        msg = f"{engine}: one sequence needs {needed:,} {what}, and {capacity:,} fit."
-        raise EngineRefuses(msg, "give more memory, a shorter context, or a smaller KV dtype.")
+def short_note(capacity: int, needed: int, what: str, then: str) -> str | None:
+    """A sentence when not even one sequence fits; `then` says what the engine does about it."""
+    if capacity >= needed:
+        return None
+    return f"One sequence needs {needed:,} {what}, and {capacity:,} fit: {then}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from kvsize.engines._serving import (
     parallel_notes,
     parts,
     recurrents,
-    require_one_sequence,
+    short_note,
     version_of,
     with_context,
 )
@@ -216,7 +216,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     """The blocks that fit in `kv_memory` bytes per rank.
 
     `kv_memory` is the cache's region, or the free memory when `cache_max_entry_count` is given.
-    Raises EngineRefuses when not one sequence of `context` tokens fits.
+    Raises EngineRefuses for a ratio outside 0 to 1 and for a model without blocks.
     """
     request = with_context(model, request, NAME)
     plan = _plan(model, request)
@@ -229,7 +229,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     found = slabs(region, block_bytes)
     blocks = found.usable_blocks if version == VERSIONS[0] else region // block_bytes
     needed = ceil_div(request.context, plan.block_len)
-    require_one_sequence(NAME, blocks, needed, "blocks")
+    short = short_note(blocks, needed, "blocks", "TurboMind cuts the session to what fits")
     details: dict[str, object] = {"region_bytes": region, "naive_blocks": region // block_bytes}
     if version == VERSIONS[0]:
         details |= {
@@ -248,7 +248,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         tokens=blocks * plan.block_len,
         concurrency=blocks / needed,
         details=details,
-        notes=tuple(note for note in _notes(model, request) if note),
+        notes=tuple(note for note in (*_notes(model, request), short) if note),
     )
 
 

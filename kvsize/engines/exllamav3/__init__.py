@@ -18,7 +18,7 @@ from kvsize.engines._serving import (
     options_of,
     parallel_notes,
     parts,
-    require_one_sequence,
+    short_note,
     version_of,
     with_context,
 )
@@ -103,12 +103,11 @@ def size(model: Model, request: Request) -> Size:
     """The cache for `sequences` sequences of `context` tokens, or for `max_num_tokens`.
 
     Raises UsageError for a dtype exllamav3 lacks, EngineRefuses for bits or a token count that
-    the engine refuses, and where the sequences do not fit in `max_num_tokens`.
+    the engine refuses.
     """
     request = with_context(model, request, NAME)
     needed = request.sequences * pad(request.context, PAGE_SIZE)
     plan = _plan(model, request, needed)
-    require_one_sequence(NAME, plan.tokens, needed, "tokens in pages of 256")
     layers = [_stored(layer, plan) for layer in model.layers]
     answer = Answer(
         engine=NAME,
@@ -116,7 +115,10 @@ def size(model: Model, request: Request) -> Size:
         cache="pages of 256 tokens",
         kv_dtype=plan.dtype,
         details={"max_num_tokens": plan.tokens},
-        notes=_notes(model, request, plan),
+        notes=(
+            *_notes(model, request, plan),
+            short_note(plan.tokens, needed, "tokens in pages of 256", "longer jobs are refused"),
+        ),
     )
     return assemble(answer, request, layers, [range(len(layers))])
 
@@ -124,7 +126,7 @@ def size(model: Model, request: Request) -> Size:
 def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     """The pages that `kv_memory` bytes per device hold beside the slots of states.
 
-    The fullest device decides. Raises EngineRefuses when one sequence of `context` does not fit.
+    The fullest device decides. Raises EngineRefuses for a model whose cache has no pages.
     """
     request = with_context(model, request, NAME)
     page = _plan(model, request, PAGE_SIZE)
@@ -143,7 +145,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         msg = f"{NAME}: no layer of {model.name} has pages, so there are none to count."
         raise EngineRefuses(msg, "use size: its cache is made of slots.")
     needed = pad(request.context, PAGE_SIZE) // PAGE_SIZE
-    require_one_sequence(NAME, blocks, needed, "pages")
+    short = short_note(blocks, needed, "pages", "longer jobs are refused")
     return Fit(
         engine=NAME,
         engine_version=version_of(NAME, VERSIONS, request.engine_version),
@@ -155,7 +157,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         tokens=blocks * PAGE_SIZE,
         concurrency=blocks / needed,
         details={"max_num_tokens": blocks * PAGE_SIZE, "slot_bytes": fixed_bytes},
-        notes=tuple(note for note in _notes(model, request, page) if note),
+        notes=tuple(note for note in (*_notes(model, request, page), short) if note),
     )
 
 

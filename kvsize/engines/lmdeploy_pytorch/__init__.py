@@ -24,7 +24,7 @@ from kvsize.engines._serving import (
     parallel_notes,
     parts,
     recurrents,
-    require_one_sequence,
+    short_note,
     version_of,
     with_context,
 )
@@ -186,7 +186,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         blocks = found.blocks
         details["max_prefill_token_num"] = found.max_prefill_token_num
     needed = ceil_div(request.context, plan.block_size)
-    require_one_sequence(NAME, blocks, needed, "blocks")
+    short = short_note(blocks, needed, "blocks", "the engine starts, and rejects longer requests")
     return Fit(
         engine=NAME,
         engine_version=version_of(NAME, VERSIONS, request.engine_version),
@@ -198,7 +198,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         tokens=blocks * plan.block_size,
         concurrency=blocks / needed,
         details=details,
-        notes=tuple(note for note in _notes(model, request) if note),
+        notes=tuple(note for note in (*_notes(model, request), short) if note),
     )
 
 

@@ -13,7 +13,7 @@ from kvsize.engines._serving import (
     assemble,
     kind_of,
     parallel_notes,
-    require_one_sequence,
+    short_note,
     version_of,
     with_context,
 )
@@ -150,7 +150,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
 
     `kv_memory` is the pools' budget; with `mem_fraction_static` and `pre_model_load_memory` it is
     the memory free after loading, from which the engine computes its budget. Raises
-    EngineRefuses where the engine would not start, or one sequence does not fit.
+    EngineRefuses where the engine would not start.
     """
     request = with_context(model, request, NAME)
     plan = plan_of(model, request)
@@ -159,7 +159,8 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         found = compressed.capacity(model, plan, request, rest)
     else:
         found = capacity.capacity(plan, request.context, rest)
-    require_one_sequence(NAME, found.tokens, pad(request.context, plan.page_size), "tokens")
+    needed = pad(request.context, plan.page_size)
+    short = short_note(found.tokens, needed, "tokens", "SGLang starts, and cuts longer requests")
     return Fit(
         engine=NAME,
         engine_version=version_of(NAME, VERSIONS, request.engine_version),
@@ -169,9 +170,9 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         blocks=found.tokens // plan.page_size,
         block_bytes=int(found.cell_bytes * plan.page_size),
         tokens=found.tokens,
-        concurrency=found.tokens / pad(request.context, plan.page_size),
+        concurrency=found.tokens / needed,
         details=found.details,
-        notes=tuple(note for note in _notes(model, plan) if note),
+        notes=tuple(note for note in (*_notes(model, plan), short) if note),
     )
 
 

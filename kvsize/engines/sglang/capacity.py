@@ -135,7 +135,7 @@ def capacity(plan: Plan, context: int, rest_gib: float) -> Capacity:
         "cell_size": cell,
         "max_total_num_tokens": pool.max_total_num_tokens,
         "max_running_requests": requests,
-        "kv_alloc_bytes": allocated_bytes(plan, pool),
+        "kv_alloc_bytes": allocated_bytes(plan, pool, logged=True),
         "req_to_token_bytes": _table_bytes(plan, requests, context),
     }
     if pool.swa_tokens is not None:
@@ -148,7 +148,19 @@ def capacity(plan: Plan, context: int, rest_gib: float) -> Capacity:
             draft_tokens=plan.draft_tokens,
             topk=plan.values.whole("speculative_eagle_topk"),
         )
+    details["kv_pool_all_tensor_bytes"] = _all_tensor_bytes(plan, pool, details)
     return Capacity(pool.max_total_num_tokens, cell, details)
+
+
+def _all_tensor_bytes(plan: Plan, pool: pools.Pools, details: dict[str, object]) -> int:
+    """Every tensor of the pools: keys and values, tables of addresses, states."""
+    layers = attending(plan.fullest)
+    latents = sum(layer.latent for layer in layers)
+    total = allocated_bytes(plan, pool)
+    total += cells.pointer_table_bytes(len(layers) - latents, plan.packing)
+    total += cells.pointer_table_bytes(latents, plan.packing, latent=True)
+    states = details.get("mamba_pool_bytes", 0)
+    return total + (states if isinstance(states, int) else 0)
 
 
 def _pools(plan: Plan, budget: int) -> tuple[pools.Pools, float]:
@@ -195,14 +207,18 @@ def _request_cap(plan: Plan) -> int | None:
     )
 
 
-def allocated_bytes(plan: Plan, pool: pools.Pools) -> int:
-    """What the target's pools allocate for keys and values: a spare page each, no draft."""
+def allocated_bytes(plan: Plan, pool: pools.Pools, *, logged: bool = False) -> int:
+    """What the target's pools allocate for keys and values: a spare page each, no draft.
+
+    `logged`: as the engine prints it, without the scales of FP4 latents.
+    """
     total = 0
     for layer in attending(plan.fullest):
         tokens = pool.max_total_num_tokens
         if plan.hybrid:
             tokens = (pool.swa_tokens if layer.sliding else pool.full_tokens) or 0
-        total += cells.pool_rows(tokens, plan.page_size) * layer.token_bytes
+        row_bytes = layer.token_bytes - (layer.unlogged_bytes if logged else 0)
+        total += cells.pool_rows(tokens, plan.page_size) * row_bytes
         if layer.latent and layer.index_bytes:
             total += cells.index_rows(tokens, plan.page_size) * layer.index_bytes
         else:

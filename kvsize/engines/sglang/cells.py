@@ -8,12 +8,8 @@ srt/layers/quantization/fp4_kv_cache_quant_method.py (FP4 scales and workspace).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kvsize.units import ceil_div
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAME = "sglang"
 PAGE_SIZE = 1
@@ -116,6 +112,11 @@ def latent_layer_bytes(
     return width * itemsize
 
 
+def latent_scale_bytes(kv_lora_rank: int, qk_rope_head_dim: int, packing: Packing) -> int:
+    """The scales within an FP4 latent row, which the engine's log line leaves out."""
+    return (kv_lora_rank + qk_rope_head_dim) // _FP4_GROUP if packing.fp4 else 0
+
+
 def index_row_bytes(index_head_dim: int, index_kpool: int = 1) -> int:
     """One token's row of an indexer's keys: FP8 elements and a float32 scale per 128."""
     return ceil_div(index_head_dim + index_head_dim // _SCALE_BLOCK * 4, index_kpool)
@@ -166,8 +167,3 @@ def decode_alloc(page_size: int, draft_tokens: int, steps: int, topk: int) -> in
         return max(steps * topk, draft_tokens)
     pages = (page_size - 1 + steps + page_size - 1) // page_size
     return max(pages * page_size * topk, draft_tokens)
-
-
-def total(layer_bytes: Sequence[int]) -> int:
-    """The cell: what one token takes in all layers."""
-    return sum(layer_bytes)

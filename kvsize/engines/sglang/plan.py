@@ -68,9 +68,13 @@ _EAGLE = {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCost:
-    """One layer on one rank: bytes of a token, whether in the sliding pool, and its state."""
+    """One layer on one rank: bytes of a token, whether in the sliding pool, and its state.
+
+    `unlogged_bytes` are those of `token_bytes` that the engine's log line leaves out.
+    """
 
     token_bytes: int = 0
+    unlogged_bytes: int = 0
     index_bytes: int = 0
     sliding: bool = False
     latent: bool = False
@@ -189,7 +193,12 @@ class _Costs:
         )
         kpool = self.model.config.count_or("index_kpool", 1, least=1)
         index = sum(cells.index_row_bytes(extra.width, kpool) for extra in attention.extras)
-        return LayerCost(token_bytes=row, index_bytes=index, latent=True, state=state)
+        scales = cells.latent_scale_bytes(
+            attention.kv_lora_rank, attention.qk_rope_head_dim, self.packing
+        )
+        return LayerCost(
+            token_bytes=row, unlogged_bytes=scales, index_bytes=index, latent=True, state=state
+        )
 
     def sparse_index(self, attention: FullAttention) -> int:
         """MiniMax-M3's indexer: one head of keys in the sparse layers, in the cache's dtype."""

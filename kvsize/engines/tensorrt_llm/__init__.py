@@ -13,7 +13,7 @@ from kvsize.engines._serving import (
     assemble,
     attentions,
     parallel_notes,
-    require_one_sequence,
+    short_note,
     version_of,
     with_context,
 )
@@ -94,8 +94,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     """The blocks that fit per rank; the pipeline stage with the dearest tokens decides.
 
     Without `free_gpu_memory_fraction`, `kv_memory` is the pools' budget; with it, the memory
-    available after the profiling run. Raises EngineRefuses when one sequence does not fit: the
-    engine itself would cut max_seq_len.
+    available after the profiling run. Raises EngineRefuses for a model without blocks.
     """
     request = with_context(model, request, NAME)
     plan = plan_of(model, request)
@@ -113,7 +112,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     else:
         blocks, details = _single(model, plan, layers, memory)
     needed = blocks_per_sequence(request.context, plan.tokens_per_block)
-    require_one_sequence(NAME, blocks, needed, "blocks")
+    short = short_note(blocks, needed, "blocks", "the engine cuts max_seq_len to what fits")
     return Fit(
         engine=NAME,
         engine_version=version_of(NAME, VERSIONS, request.engine_version),
@@ -125,7 +124,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         tokens=blocks * plan.tokens_per_block,
         concurrency=blocks / needed,
         details=details,
-        notes=tuple(note for note in _notes(model, plan) if note),
+        notes=tuple(note for note in (*_notes(model, plan), short) if note),
     )
 
 
