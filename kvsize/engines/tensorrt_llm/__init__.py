@@ -162,7 +162,12 @@ def _single(
     limits = [plan.values.whole_or_none("max_tokens"), limit // estimate if limit else None]
     stated = [count for count in limits if count is not None]
     tokens = max_tokens(memory, estimate, token_bytes, max_tokens=min(stated, default=None))
-    return tokens // plan.tokens_per_block, {"max_tokens": tokens, "bytes_per_token": token_bytes}
+    details: dict[str, object] = {
+        "max_tokens": tokens,
+        "bytes_per_token": token_bytes,
+        "estimate_bytes_per_token": estimate,
+    }
+    return tokens // plan.tokens_per_block, details
 
 
 def _estimate(model: Model, plan: Plan, layers: tuple[LayerCost, ...], token_bytes: int) -> int:
