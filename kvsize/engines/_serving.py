@@ -91,11 +91,11 @@ def version_of(engine: str, versions: tuple[str, ...], wanted: str | None) -> st
 
 def named_dtype(engine: str, known: Mapping[str, T], wanted: str) -> T:
     """The entry of `known` under `wanted`, in any spelling; UsageError names those there are."""
-    found = known.get(wanted.lower(), known.get(canonical(wanted)))
-    if found is None:
-        msg = f"{engine} has no KV dtype '{wanted}'."
-        raise UsageError(msg, nearest(wanted, known, f"it has {', '.join(known)}"))
-    return found
+    for name in (wanted.lower(), canonical(wanted)):
+        if name in known:
+            return known[name]
+    msg = f"{engine} has no KV dtype '{wanted}'."
+    raise UsageError(msg, nearest(wanted, known, f"it has {', '.join(known)}"))
 
 
 def parts(layer: Layer) -> tuple[Attention | None, RecurrentState | None]:

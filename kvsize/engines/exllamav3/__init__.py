@@ -16,7 +16,6 @@ from kvsize.engines._serving import (
     named_dtype,
     no_pipeline,
     options_of,
-    parallel_notes,
     parts,
     short_note,
     version_of,
@@ -29,11 +28,12 @@ from kvsize.errors import EngineRefuses
 from kvsize.layers import (
     CompressedAttention,
     CrossAttention,
+    FullAttention,
     LatentAttention,
     RecurrentState,
     SlidingAttention,
 )
-from kvsize.parallel import spread
+from kvsize.parallel import latent_note, spread
 from kvsize.results import Fit
 from kvsize.units import pad
 
@@ -62,7 +62,9 @@ NOT_MODELLED = (
 )
 # Architectures whose sliding layers are SlidingAttention modules with rings; everywhere else a
 # sliding layer has pages like a full one (architecture/*.py of 1.4.1).
-RING_MODELS = frozenset({"gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "step3p5"})
+RING_MODELS = frozenset(
+    {"gemma4", "gemma4_text", "gemma4_unified", "gpt_oss", "laguna", "step3p5", "step3p7"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def size(model: Model, request: Request) -> Size:
         kv_dtype=plan.dtype,
         details={"max_num_tokens": plan.tokens},
         notes=(
-            *_notes(model, request, plan),
+            *_notes(model, plan),
             short_note(plan.tokens, needed, "tokens in pages of 256", "longer jobs are refused"),
         ),
     )
@@ -157,7 +159,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         tokens=blocks * PAGE_SIZE,
         concurrency=blocks / needed,
         details={"max_num_tokens": blocks * PAGE_SIZE, "slot_bytes": fixed_bytes},
-        notes=tuple(note for note in (*_notes(model, request, page), short) if note),
+        notes=tuple(note for note in (*_notes(model, page), short) if note),
     )
 
 
@@ -169,7 +171,8 @@ def _plan(model: Model, request: Request, tokens: int) -> Plan:
     stated = values.whole_or_none("max_num_tokens")
     if stated is not None:
         arithmetic.check_pages(stated)
-    rings = model.model_type in RING_MODELS and not values.flag("swa_full")
+    types = {model.model_type, model.config.model_type}
+    rings = bool(types & RING_MODELS) and not values.flag("swa_full")
     return Plan(
         values, _bits(values, request), stated or tokens, request.tensor_parallel_size, rings
     )
@@ -260,11 +263,18 @@ def _state_bytes(recurrent: RecurrentState, plan: Plan) -> list[int]:
     return totals
 
 
-def _notes(model: Model, request: Request, plan: Plan) -> tuple[str | None, ...]:
-    remedy = "a layer split over the devices stores it once"
+def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
+    found = [parts(layer)[0] for layer in model.layers]
+    heads = max((a.num_key_value_heads for a in found if isinstance(a, FullAttention)), default=0)
+    latent = any(isinstance(a, LatentAttention | CompressedAttention) for a in found)
+    sliding = any(isinstance(a, SlidingAttention) for a in found)
     rings = "Sliding layers keep fp16 rings for max_batch_size slots, whatever the cache's tokens."
-    sliding = any(isinstance(parts(layer)[0], SlidingAttention) for layer in model.layers)
     return (
-        *parallel_notes(model, request.tensor_parallel_size, remedy),
+        latent_note(plan.ranks, "a layer split over the devices stores it once")
+        if latent
+        else None,
+        f"{heads} KV heads are fewer than the {plan.ranks} devices: some hold none of them."
+        if 0 < heads < plan.ranks
+        else None,
         rings if sliding and plan.rings else None,
     )

@@ -214,7 +214,10 @@ def _latent_row(attention: LatentAttention, plan: Plan) -> tuple[int, int]:
     rope = attention.qk_rope_head_dim
     if models.expands_latent(plan.model):
         heads = heads_per_rank(attention.num_attention_heads, plan.ranks)
-        return heads, plan.row_bytes(attention.qk_nope_head_dim + rope, attention.v_head_dim)
+        # minicpm3.py computes the width of its values, which the file does not state.
+        hidden = plan.model.config.count_or("hidden_size", 0)
+        v_head_dim = attention.v_head_dim or hidden // attention.num_attention_heads
+        return heads, plan.row_bytes(attention.qk_nope_head_dim + rope, v_head_dim)
     listed = bool(attention.extras)  # in a CacheList, which is never quantized
     index = sum(2 * extra.width * plan.itemsize for extra in attention.extras)
     return 1, plan.row_bytes(attention.kv_lora_rank, rope, plain=listed) + index

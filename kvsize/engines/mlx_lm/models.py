@@ -23,7 +23,7 @@ _ROTATES = frozenset(
     """
     afmoe baichuan_m1 cohere2 exaone4 exaone_moe gear gemma3_text gemma3n_text gemma4_text
     gemma4_unified_text gpt_oss iquestloopcoder laguna mellum mimo_v2_flash muse_glimmer
-    muse_spark olmo3 plamo3 recurrent_gemma spark2_5 step3p5
+    muse_spark olmo3 plamo3 recurrent_gemma spark2_5 step3p5 gemma3 gemma3n gemma4
     """.split()
 )
 # Model files that slide only where the file itself lists `layer_types`.
@@ -41,23 +41,23 @@ _MAKES_CACHE = _ROTATES | frozenset(
 _EXPANDS_LATENT = frozenset({"deepseek_v2", "minicpm3", "youtu_llm"})
 
 
-def file_of(model_type: str) -> str:
-    """The model file that MLX-LM loads for a model type."""
-    return _REMAPPED.get(model_type, model_type)
+def _files(model: Model) -> set[str]:
+    """The files MLX-LM loads for the model: its own, and its text decoder's."""
+    return {_REMAPPED.get(kind, kind) for kind in (model.model_type, model.config.model_type)}
 
 
 def rotates(model: Model) -> bool:
     """Whether the model's sliding layers get a RotatingKVCache."""
-    file = file_of(model.model_type)
-    listed = file in _ROTATES_WHERE_LISTED and model.config.has("layer_types")
-    return file in _ROTATES or listed
+    files = _files(model)
+    listed = bool(files & _ROTATES_WHERE_LISTED) and model.config.has("layer_types")
+    return bool(files & _ROTATES) or listed
 
 
 def makes_cache(model: Model) -> bool:
     """Whether the model file makes its caches itself, so that max_kv_size has no effect."""
-    return file_of(model.model_type) in _MAKES_CACHE
+    return bool(_files(model) & _MAKES_CACHE)
 
 
 def expands_latent(model: Model) -> bool:
     """Whether a latent is cached as keys and values per head."""
-    return file_of(model.model_type) in _EXPANDS_LATENT
+    return bool(_files(model) & _EXPANDS_LATENT)
