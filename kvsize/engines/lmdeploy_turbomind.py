@@ -9,18 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._serving import (
-    Answer,
-    Stored,
+from kvsize.engines._layers import parallel_notes, parts, recurrents, sixteen_bit
+from kvsize.engines._result import Answer, assemble, stored
+from kvsize.engines._settings import (
     Values,
-    assemble,
-    kind_of,
     named_dtype,
     no_pipeline,
     options_of,
-    parallel_notes,
-    parts,
-    recurrents,
     short_note,
     version_of,
     with_context,
@@ -181,7 +176,7 @@ def _plan(model: Model, request: Request) -> Plan:
         raise EngineRefuses(msg, "use quant_policy 8 or 4, or the PyTorch engine.")
     dtype = request.kv_dtype if policy is None else _POLICY_DTYPES[policy]
     packing = named_dtype(NAME, DTYPES, dtype)
-    shown = model.dtype if dtype == "auto" else dtype
+    shown = sixteen_bit(model) if dtype == "auto" else dtype
     return Plan(values, shown, packing, request.tensor_parallel_size)
 
 
@@ -195,7 +190,8 @@ def size(model: Model, request: Request) -> Size:
     blocks = request.sequences * ceil_div(request.context, plan.block_len)
     ranks = request.tensor_parallel_size
     layers = [
-        _stored(layer, blocks * plan.layer_block_bytes(layer), ranks) for layer in model.layers
+        stored(layer, plan.dtype, [blocks * plan.layer_block_bytes(layer)] * ranks)
+        for layer in model.layers
     ]
     answer = Answer(
         engine=NAME,
@@ -259,10 +255,6 @@ def _region(ratio: float | None, kv_memory: int) -> int:
         msg = f"{NAME}: cache_max_entry_count is {ratio}, and must lie between 0 and 1."
         raise EngineRefuses(msg, "give a share of the free memory, such as 0.8.")
     return region_bytes(kv_memory, ratio)
-
-
-def _stored(layer: Layer, layer_bytes: int, ranks: int) -> Stored:
-    return Stored(kind=kind_of(layer), tensors=(), used=(layer_bytes,) * ranks)
 
 
 def _notes(model: Model, request: Request) -> tuple[str | None, ...]:

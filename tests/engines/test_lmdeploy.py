@@ -224,7 +224,12 @@ def test_states_come_before_blocks() -> None:
     found = size(PYTORCH, "qwen3_next_80b", 64, options={"max_batch_size": 1})
     slot = 36 * (8192 * 4 * 2 + 32 * 128 * 128 * 2)
     assert found.details["state_slot_bytes"] == slot
-    assert found.total_bytes == 64 * 24576 + 3 * slot
+    assert found.total_bytes == found.allocated_bytes == 64 * 24576 + 3 * slot
+    ten = size(PYTORCH, "qwen3_next_80b", 64, options={"max_batch_size": 10})
+    assert (ten.total_bytes, ten.allocated_bytes) == (
+        64 * 24576 + 3 * slot,
+        64 * 24576 + 12 * slot,
+    )
 
 
 def test_prefill_steps_are_halved_to_fit() -> None:

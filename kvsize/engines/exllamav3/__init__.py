@@ -8,15 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._serving import (
-    Answer,
-    Stored,
-    assemble,
-    kind_of,
+from kvsize.engines._layers import compressed_rows, parts
+from kvsize.engines._result import Answer, Stored, assemble, stored
+from kvsize.engines._settings import (
     named_dtype,
     no_pipeline,
     options_of,
-    parts,
     short_note,
     version_of,
     with_context,
@@ -38,7 +35,8 @@ from kvsize.results import Fit
 from kvsize.units import pad
 
 if TYPE_CHECKING:
-    from kvsize.engines._serving import Attention, Values
+    from kvsize.engines._layers import Attention
+    from kvsize.engines._settings import Values
     from kvsize.engines.options import Request
     from kvsize.layers import Layer
     from kvsize.model import Model
@@ -91,6 +89,7 @@ class Plan:
     tokens: int
     ranks: int
     rings: bool
+    compressed: bool
 
     @property
     def dtype(self) -> str:
@@ -133,11 +132,12 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     request = with_context(model, request, NAME)
     page = _plan(model, request, PAGE_SIZE)
     two = _plan(model, request, 2 * PAGE_SIZE)
+    layers = model.layers
     block_bytes, fixed_bytes = 0, 0
     blocks: int | None = None
     for rank in range(page.ranks):
-        one_page = sum(_stored(layer, page).used[rank] for layer in model.layers)
-        per_page = sum(_stored(layer, two).used[rank] for layer in model.layers) - one_page
+        one_page = sum(_stored(layer, page).used[rank] for layer in layers)
+        per_page = sum(_stored(layer, two).used[rank] for layer in layers) - one_page
         if per_page:
             held = (kv_memory - (one_page - per_page)) // per_page
             blocks = held if blocks is None else min(blocks, held)
@@ -174,7 +174,12 @@ def _plan(model: Model, request: Request, tokens: int) -> Plan:
     types = {model.model_type, model.config.model_type}
     rings = bool(types & RING_MODELS) and not values.flag("swa_full")
     return Plan(
-        values, _bits(values, request), stated or tokens, request.tensor_parallel_size, rings
+        values,
+        _bits(values, request),
+        stated or tokens,
+        request.tensor_parallel_size,
+        rings,
+        bool(compressed_rows(model)),
     )
 
 
@@ -196,7 +201,7 @@ def _stored(layer: Layer, plan: Plan) -> Stored:
     if recurrent is not None:
         states = _state_bytes(recurrent, plan)
         used = [kept + state for kept, state in zip(used, states, strict=True)]
-    return Stored(kind=kind_of(layer), tensors=(), used=tuple(used))
+    return stored(layer, plan.dtype, used)
 
 
 def _attention_bytes(attention: Attention, plan: Plan) -> list[int]:
@@ -207,6 +212,8 @@ def _attention_bytes(attention: Attention, plan: Plan) -> list[int]:
         case LatentAttention():
             return [_latent_bytes(attention, plan)] * plan.ranks
         case CompressedAttention():
+            return [_compressed_bytes(attention, plan)] * plan.ranks
+        case SlidingAttention() if plan.compressed:
             return [_compressed_bytes(attention, plan)] * plan.ranks
     heads = spread(attention.num_key_value_heads, plan.ranks)
     if isinstance(attention, SlidingAttention) and plan.rings:
@@ -226,8 +233,10 @@ def _latent_bytes(attention: LatentAttention, plan: Plan) -> int:
     return arithmetic.latent_quantized_bytes(rank, rope, plan.tokens, plan.bits.k)
 
 
-def _compressed_bytes(attention: CompressedAttention, plan: Plan) -> int:
-    rate, index = attention.compress_rate, attention.index_head_dim
+def _compressed_bytes(attention: CompressedAttention | SlidingAttention, plan: Plan) -> int:
+    rate, index = None, 0
+    if isinstance(attention, CompressedAttention):
+        rate, index = attention.compress_rate, attention.index_head_dim
     slots = plan.values.whole("max_batch_size")
     total = arithmetic.compressed_state_bytes(
         attention.head_dim, attention.sliding_window, rate, index, slots

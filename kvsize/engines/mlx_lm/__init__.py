@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.dtypes import TORCH_DTYPES, torch_dtype
-from kvsize.engines._serving import (
-    Answer,
-    Stored,
-    assemble,
-    kind_of,
+from kvsize.engines._layers import parallel_notes, parts
+from kvsize.engines._result import Answer, Stored, assemble, stored
+from kvsize.engines._settings import (
     named_dtype,
     no_pipeline,
     not_modelled,
     options_of,
-    parallel_notes,
-    parts,
     version_of,
     with_context,
 )
@@ -50,7 +46,8 @@ from kvsize.parallel import heads_per_rank
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvsize.engines._serving import Attention, Values
+    from kvsize.engines._layers import Attention
+    from kvsize.engines._settings import Values
     from kvsize.engines.options import Request
     from kvsize.layers import Layer
     from kvsize.model import Model
@@ -87,6 +84,7 @@ class Plan:
     steps: Sequence[int]
     generated: int
     quantized: bool
+    dtype: str
 
     def row_bytes(self, k_dim: int, v_dim: int, *, plain: bool = False) -> int:
         """Bytes of one head's key and value for one token; `plain` where nothing quantizes it."""
@@ -96,15 +94,11 @@ class Plan:
         widths = [width for width in (k_dim, v_dim) if width]
         return sum(quantized_row_bytes(width, bits, group, self.itemsize) for width in widths)
 
-    def stored(self, layer: Layer, heads: int, row_bytes: int, room: Room, then: Room) -> Stored:
+    def grown(self, layer: Layer, heads: int, row_bytes: int, room: Room, then: Room) -> Stored:
         """A layer of `heads` rows with `room` in the end and `then` after the prompt."""
         per_token = self.sequences * heads * row_bytes
-        return Stored(
-            kind=kind_of(layer),
-            tensors=(),
-            used=(per_token * room.tokens,) * self.ranks,
-            prefill=(per_token * then.tokens,) * self.ranks,
-        )
+        used = [per_token * room.tokens] * self.ranks
+        return stored(layer, self.dtype, used, used, [per_token * then.tokens] * self.ranks)
 
 
 def size(model: Model, request: Request) -> Size:
@@ -120,7 +114,7 @@ def size(model: Model, request: Request) -> Size:
         engine=NAME,
         version=version_of(NAME, VERSIONS, request.engine_version),
         cache="prompt cache",
-        kv_dtype=_dtype(model, request, plan),
+        kv_dtype=plan.dtype,
         details={"prompt": request.context - plan.generated, "generated": plan.generated},
         notes=_notes(model, request, plan),
     )
@@ -137,6 +131,7 @@ def _plan(model: Model, request: Request) -> Plan:
     dtype = model.dtype if request.kv_dtype == "auto" else request.kv_dtype
     plain = {name: TORCH_DTYPES[name] for name in ("bfloat16", "float16", "float32")}
     bits = values.whole_or_none("kv_bits")
+    quantized = bits is not None and request.context >= values.whole("quantized_kv_start")
     return Plan(
         model=model,
         values=values,
@@ -145,27 +140,21 @@ def _plan(model: Model, request: Request) -> Plan:
         ranks=request.tensor_parallel_size,
         steps=prompt_steps(prompt, values.whole("prefill_step_size")),
         generated=request.context - prompt,
-        quantized=bits is not None and request.context >= values.whole("quantized_kv_start"),
+        quantized=quantized,
+        dtype=f"{bits}-bit" if quantized else torch_dtype(dtype).name,
     )
 
 
 def _stored(layer: Layer, plan: Plan) -> Stored:
     attention, recurrent = parts(layer)
     if attention is None and recurrent is None:
-        return Stored(kind=kind_of(layer), tensors=(), used=(0,) * plan.ranks)
+        return stored(layer, plan.dtype, [0] * plan.ranks)
     if attention is None:
-        states = _state_bytes(recurrent, plan)
-        return Stored(kind=kind_of(layer), tensors=(), used=(states,) * plan.ranks)
-    stored = _attention(layer, attention, plan)
-    if recurrent is None:
-        return stored
+        return stored(layer, plan.dtype, [_state_bytes(recurrent, plan)] * plan.ranks)
+    kept = _attention(layer, attention, plan)
     states = _state_bytes(recurrent, plan)
-    return Stored(
-        kind=stored.kind,
-        tensors=(),
-        used=tuple(used + states for used in stored.used),
-        prefill=tuple(used + states for used in stored.prefill),
-    )
+    used = [bytes_ + states for bytes_ in kept.used]
+    return stored(layer, plan.dtype, used, used, [bytes_ + states for bytes_ in kept.prefill])
 
 
 def _attention(layer: Layer, attention: Attention, plan: Plan) -> Stored:
@@ -187,17 +176,17 @@ def _attention(layer: Layer, attention: Attention, plan: Plan) -> Stored:
     if isinstance(attention, ChunkedAttention):
         size = attention.attention_chunk_size
         rooms = [chunked(plan.steps, n, size) for n in (plan.generated, 0)]
-        return plan.stored(layer, heads, row, *(Room(room, room) for room in rooms))
+        return plan.grown(layer, heads, row, *(Room(room, room) for room in rooms))
     window = max_kv_size if rotated else None
     if isinstance(attention, SlidingAttention) and models.rotates(plan.model):
         window = attention.sliding_window
     if window is None:
         rooms = [growing(plan.steps, n) for n in (plan.generated, 0)]
-        return plan.stored(layer, heads, row, *(Room(room, room) for room in rooms))
+        return plan.grown(layer, heads, row, *(Room(room, room) for room in rooms))
     if plan.quantized:
         msg = f"{NAME}: a RotatingKVCache cannot be quantized, and {plan.model.name} has some."
         raise EngineRefuses(msg, "leave kv_bits out.")
-    return plan.stored(
+    return plan.grown(
         layer,
         heads,
         row,
@@ -235,11 +224,6 @@ def _state_bytes(recurrent: RecurrentState | None, plan: Plan) -> int:
             elements *= length
         total += elements * itemsize
     return total
-
-
-def _dtype(model: Model, request: Request, plan: Plan) -> str:
-    plain = torch_dtype(model.dtype if request.kv_dtype == "auto" else request.kv_dtype).name
-    return f"{plan.values.whole('kv_bits')}-bit" if plan.quantized else plain
 
 
 def _notes(model: Model, request: Request, plan: Plan) -> tuple[str | None, ...]:

@@ -7,16 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._serving import (
-    Answer,
-    Stored,
-    assemble,
-    kind_of,
-    parallel_notes,
-    short_note,
-    version_of,
-    with_context,
-)
+from kvsize.engines._layers import kind_of, parallel_notes
+from kvsize.engines._result import Answer, Stored, assemble, stored
+from kvsize.engines._settings import short_note, version_of, with_context
 from kvsize.engines.sglang import capacity, cells, compressed, mamba, pools
 from kvsize.engines.sglang.cells import NAME
 from kvsize.engines.sglang.options import OPTIONS
@@ -85,7 +78,6 @@ def _layers(
         layers.append(
             Stored(
                 kind="draft layers" if plan.draft_layers else "dequantized row",
-                tensors=(),
                 used=tuple(tokens * shared for tokens in rows),
                 allocated=tuple(
                     cells.pool_rows(tokens, plan.page_size) * shared for tokens in rows
@@ -126,7 +118,7 @@ def _stored(
         state, state_pool = _states(cost, plan, sequences)
         used.append(tokens * (cost.token_bytes + cost.index_bytes) + state)
         allocated.append(rows * cost.token_bytes + index + state_pool)
-    return Stored(kind=kind_of(layer), tensors=(), used=tuple(used), allocated=tuple(allocated))
+    return stored(layer, plan.dtype, used, allocated)
 
 
 def _states(cost: LayerCost, plan: Plan, sequences: int) -> tuple[int, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._serving import Stored, kind_of, not_modelled, parts
+from kvsize.engines._layers import compressed_rows
+from kvsize.engines._result import Stored
+from kvsize.engines._result import stored as one_layer
+from kvsize.engines._settings import not_modelled
 from kvsize.engines.sglang import deepseek_v4, pools
 from kvsize.engines.sglang.capacity import Capacity, per_dp_rank
 from kvsize.engines.sglang.cells import NAME
-from kvsize.layers import CompressedAttention
 from kvsize.units import pad
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 def applies(model: Model) -> bool:
     """Whether the model's attention is compressed."""
-    return any(isinstance(parts(layer)[0], CompressedAttention) for layer in model.layers)
+    return bool(compressed_rows(model))
 
 
 def _ratio(plan: Plan) -> float:
@@ -28,8 +30,8 @@ def _ratio(plan: Plan) -> float:
 
 
 def _shape(model: Model, stage: range) -> deepseek_v4.Shape:
-    found = [parts(model.layers[index])[0] for index in stage]
-    layers = [attention for attention in found if isinstance(attention, CompressedAttention)]
+    every = compressed_rows(model)
+    layers = [every[index] for index in stage]
     rates = tuple(layer.compress_rate for layer in layers)
     if set(rates) - {None, 4, 128}:
         raise not_modelled(NAME, "compression other than by 4 and 128", "use engine vllm.")
@@ -49,8 +51,8 @@ def stored(model: Model, plan: Plan, request: Request, per_rank: tuple[int, ...]
         shape = _shape(model, stage)
         by_rank = [_for_sequences(shape, plan, request, count) for count in per_rank]
         for position, index in enumerate(stage):
-            used = tuple(layer_bytes[position] for layer_bytes in by_rank)
-            result.append(Stored(kind=kind_of(model.layers[index]), tensors=(), used=used))
+            used = [layer_bytes[position] for layer_bytes in by_rank]
+            result.append(one_layer(model.layers[index], plan.dtype, used))
     return result
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.dtypes import torch_dtype
-from kvsize.engines._serving import Values, named_dtype, options_of, parts
+from kvsize.engines._layers import checkpoint_kv_dtype, parts, sixteen_bit
+from kvsize.engines._settings import Values, named_dtype, options_of
 from kvsize.engines.sglang import cells
 from kvsize.engines.sglang.cells import DTYPES, NAME, Packing, Scales
 from kvsize.engines.sglang.mamba import StateShape, sharded_channels
@@ -23,7 +24,7 @@ from kvsize.layers import (
 from kvsize.parallel import heads_per_rank, stages
 
 if TYPE_CHECKING:
-    from kvsize.engines._serving import Attention
+    from kvsize.engines._layers import Attention
     from kvsize.engines.options import Request
     from kvsize.layers import Layer, RecurrentState
     from kvsize.model import Model
@@ -118,9 +119,10 @@ class Plan:
 def plan_of(model: Model, request: Request) -> Plan:
     """The plan; raises UsageError and EngineRefuses for what cannot be meant or is refused."""
     values = options_of(NAME, OPTIONS, request)
-    dtype = cells.SPELLINGS.get(request.kv_dtype.lower(), request.kv_dtype)
+    dtype = _dtype(model, request)
     # The model's own dtype is what "auto" stores, also where the flag has no word for it.
-    packing = named_dtype(NAME, DTYPES, "auto" if dtype == model.dtype else dtype)
+    own = sixteen_bit(model)
+    packing = named_dtype(NAME, DTYPES, "auto" if dtype in {"auto", own} else dtype)
     attn_dp = _attn_dp(values, request)
     attn_tp = request.tensor_parallel_size // attn_dp
     scales = _scales(values, packing)
@@ -132,7 +134,7 @@ def plan_of(model: Model, request: Request) -> Plan:
     drafts = values.whole("speculative_num_draft_tokens") if speculative else 0
     return Plan(
         values=values,
-        dtype=model.dtype if dtype == "auto" else dtype,
+        dtype=own if dtype == "auto" else dtype,
         packing=packing,
         page_size=_page_size(values, found),
         layers=tuple(costs.cost(layer) for layer in model.layers),
@@ -228,12 +230,18 @@ class _Costs:
 
     @property
     def itemsize(self) -> int:
-        return torch_dtype(self.model.dtype).block_bytes
+        return torch_dtype(sixteen_bit(self.model)).block_bytes
 
     @property
     def state_dtype(self) -> str:
         stated = self.values.text("mamba_ssm_dtype")
         return stated or self.model.config.text("mamba_ssm_dtype") or "float32"
+
+
+def _dtype(model: Model, request: Request) -> str:
+    if request.kv_dtype == "auto" and checkpoint_kv_dtype(model) == "fp8":
+        return "fp8_e4m3"
+    return cells.SPELLINGS.get(request.kv_dtype.lower(), request.kv_dtype)
 
 
 def _attn_dp(values: Values, request: Request) -> int:

@@ -7,16 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._serving import (
-    Answer,
-    Stored,
-    assemble,
-    attentions,
-    parallel_notes,
-    short_note,
-    version_of,
-    with_context,
-)
+from kvsize.engines._layers import attentions, parallel_notes
+from kvsize.engines._result import Answer, Stored, assemble, stored
+from kvsize.engines._settings import short_note, version_of, with_context
 from kvsize.engines.tensorrt_llm.blocks import (
     NAME,
     Memory,
@@ -85,9 +78,7 @@ def _stored(
     tokens = (model.encoder_tokens or 0) if layer.cross else request.context
     blocks = blocks_per_sequence(tokens, plan.tokens_per_block, layer.window)
     per_sequence = blocks * plan.tokens_per_block * layer.token_bytes + layer.state_bytes
-    return Stored(
-        kind=layer.kind, tensors=(), used=tuple(count * per_sequence for count in per_rank)
-    )
+    return stored(layer.layer, plan.dtype, [count * per_sequence for count in per_rank])
 
 
 def fit(model: Model, request: Request, kv_memory: int) -> Fit:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._serving import (
-    Values,
-    kind_of,
-    named_dtype,
-    not_modelled,
-    options_of,
-    parts,
-)
+from kvsize.dtypes import canonical
+from kvsize.engines._layers import checkpoint_kv_dtype, parts, sixteen_bit
+from kvsize.engines._settings import Values, named_dtype, not_modelled, options_of
 from kvsize.engines.options import Option
 from kvsize.engines.tensorrt_llm.blocks import (
     ELEMENTS,
@@ -34,7 +29,7 @@ from kvsize.layers import (
 from kvsize.parallel import stages
 
 if TYPE_CHECKING:
-    from kvsize.engines._serving import Attention
+    from kvsize.engines._layers import Attention
     from kvsize.engines.options import Request
     from kvsize.layers import Layer
     from kvsize.model import Model
@@ -87,7 +82,7 @@ OPTIONS = (
 class LayerCost:
     """What one layer costs a rank: bytes of a token, bytes of a live state, and its window."""
 
-    kind: str
+    layer: Layer
     token_bytes: int
     state_bytes: int = 0
     window: int | None = None
@@ -125,7 +120,8 @@ class Plan:
 def plan_of(model: Model, request: Request) -> Plan:
     """The plan for `model` and `request`; raises UsageError for what cannot be meant."""
     values = options_of(NAME, OPTIONS, request)
-    dtype = model.dtype if request.kv_dtype == "auto" else request.kv_dtype
+    own = checkpoint_kv_dtype(model) or sixteen_bit(model)
+    dtype = own if request.kv_dtype == "auto" else canonical(request.kv_dtype)
     named_dtype(NAME, ELEMENTS, dtype)
     attention_dp = values.flag("enable_attention_dp")
     ranks = 1 if attention_dp else request.tensor_parallel_size
@@ -195,7 +191,7 @@ def _whole_numbers(text: str) -> list[int]:
 def _cost(layer: Layer, dtype: str, ranks: int, window: int | None, values: Values) -> LayerCost:
     attention, recurrent = parts(layer)
     return LayerCost(
-        kind=kind_of(layer),
+        layer=layer,
         token_bytes=_token_bytes(attention, dtype, ranks, values),
         state_bytes=_state_bytes(recurrent, ranks, values),
         window=window,
