@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from kvsize.results import Size
 
 _HELPERS = {"options"}
-_SHOWN = {"llama_cpp": "llama.cpp"}
+_SHOWN = {
+    "llama_cpp": "llama.cpp",
+    "lmdeploy_pytorch": "lmdeploy-pytorch",
+    "lmdeploy_turbomind": "lmdeploy-turbomind",
+    "mlx_lm": "mlx-lm",
+    "tensorrt_llm": "tensorrt-llm",
+}
 
 
 class Engine(Protocol):
@@ -51,9 +57,9 @@ def engines() -> list[str]:
 
 def engine(name: str) -> Engine:
     """The engine called `name` (`llama.cpp`, `llama-cpp` and `llama_cpp` are one)."""
-    wanted = name.lower().replace(".", "_").replace("-", "_")
+    wanted = _module(name)
     known = engines()
-    if wanted not in {n.lower().replace(".", "_") for n in known}:
+    if wanted not in map(_module, known):
         msg = f"no engine named '{name}'."
         raise UsageError(msg, nearest(name, known, "`kvsize engines` lists them"))
     return cast("Engine", importlib.import_module(f"kvsize.engines.{wanted}"))
@@ -71,3 +77,7 @@ def engine_for(name: str, model: Model) -> Engine:
         )
         raise UsageError(msg, "choose engine llama.cpp, or give the model's config.json.")
     return found
+
+
+def _module(name: str) -> str:
+    return name.lower().replace(".", "_").replace("-", "_")

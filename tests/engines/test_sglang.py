@@ -1,0 +1,377 @@
+"""SGLang 0.5.23: cells, pools, states and ranks, to the byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvsize
+from kvsize.engines.sglang import cells, deepseek_v4, mamba, memory, pools
+from kvsize.engines.sglang.cells import DTYPES
+
+from reference import MODELS, replay
+
+GIB = 2**30
+
+
+def fit(model: str, budget: int, **settings: Any) -> kvsize.Fit:
+    options = settings.pop("options", {})
+    config = settings.pop("config", MODELS[model])
+    context = settings.pop("context", config["max_position_embeddings"])
+    return kvsize.fit(
+        kvsize.load(config),
+        engine="sglang",
+        context=context,
+        kv_memory=budget,
+        options=options,
+        **settings,
+    )
+
+
+def size(model: str, context: int, **settings: Any) -> kvsize.Size:
+    config = settings.pop("config", MODELS[model])
+    return kvsize.size(kvsize.load(config), context=context, engine="sglang", **settings)
+
+
+# -- the reference rows ---------------------------------------------------------------------
+OPTIONS_OF_ROW = (
+    "page_size",
+    "max_running_requests",
+    "max_mamba_cache_size",
+    "mamba_full_memory_ratio",
+    "disable_radix_cache",
+    "disable_overlap_schedule",
+    "chunked_prefill_size",
+    "swa_full_tokens_ratio",
+    "disable_hybrid_swa_memory",
+    "speculative_algorithm",
+    "speculative_num_draft_tokens",
+    "speculative_num_steps",
+    "speculative_eagle_topk",
+    "eagle_draft_num_layers",
+    "dsa_prefill_backend",
+    "dsa_decode_backend",
+)
+
+
+def fit_of_row(row: dict[str, Any]) -> kvsize.Fit:
+    """The row's start-up: a static fraction of 0.85 of what was free before the weights."""
+    inputs = row["inputs"]
+    options = {name: inputs[name] for name in OPTIONS_OF_ROW if inputs.get(name) is not None}
+    options["mem_fraction_static"] = inputs.get("mem_fraction_static", 0.85)
+    options["pre_model_load_memory"] = int(inputs["pre_model_load_memory_gib"] * GIB)
+    if "max_total_tokens" in inputs:
+        options["max_total_tokens"] = inputs["max_total_tokens"]
+    if "fp4_backends" in inputs:
+        prefill, decode = inputs["fp4_backends"]
+        options |= {"prefill_attention_backend": prefill, "decode_attention_backend": decode}
+    if "attn_dp_size" in inputs:
+        options |= {"enable_dp_attention": True, "dp_size": inputs["attn_dp_size"]}
+    return fit(
+        row["model"],
+        round(inputs["free_after_load_gib"] * GIB),
+        options=options,
+        kv_dtype=inputs.get("kv_cache_dtype", "auto"),
+        tensor_parallel_size=inputs.get("tp_size", 1),
+    )
+
+
+@replay("sglang")
+def test_reference_row(row: dict[str, Any]) -> None:
+    found = fit_of_row(row)
+    details = found.details
+    assert found.tokens == row["max_total_num_tokens"]
+    assert details["cell_size"] == pytest.approx(row["cell_size_bytes"], rel=1e-12)
+    assert details["max_running_requests"] == row["max_running_requests"]
+    assert details["kv_alloc_bytes"] == row["kv_alloc_bytes"]
+    assert details["kv_pool_all_tensor_bytes"] == row["kv_pool_all_tensor_bytes"]
+    assert details["req_to_token_bytes"] == row["req_to_token_bytes"]
+    assert details.get("full_tokens") == row["full_tokens"]
+    assert details.get("swa_tokens") == row["swa_tokens"]
+    if "mamba_pool_bytes" in row:
+        assert details["mamba_cache_per_req"] == row["mamba_cache_per_req_bytes"]
+        assert details["max_mamba_cache_size"] == row["max_mamba_cache_size"]
+        assert details["mamba_pool_bytes"] == row["mamba_pool_bytes"]
+
+
+# -- cells: figures of the rows named, and of the engine's documentation of its rules ---------
+@pytest.mark.parametrize(
+    ("dtype", "layer_bytes"),
+    [
+        ("auto", 131072 // 32),  # mha_bf16
+        ("fp8_e4m3", 65536 // 32),  # mha_fp8
+        ("mxfp8", 67584 // 32),  # mha_mxfp8_page1
+        ("nvfp4", 36864 // 32),  # mha_nvfp4_native
+        ("fp4_mx_block16", 36864 // 32),
+    ],
+)
+def test_llama3_8b_layer(dtype: str, layer_bytes: int) -> None:
+    assert cells.mha_layer_bytes(8, 128, 128, DTYPES[dtype]) == layer_bytes
+
+
+def test_flashinfer_prefill_adds_one_shared_row() -> None:  # mha_nvfp4_fi_prefill
+    scales = cells.nvfp4_scales("flashinfer", "trtllm_mha")
+    assert scales == cells.Scales(linear=True, native=False, workspace=True)
+    assert 36864 + cells.workspace_bytes(8, 128, scales) == 38912
+
+
+def test_both_scale_layouts_on_sm100() -> None:
+    scales = cells.nvfp4_scales("flashinfer", "trtllm_mha", sm100=True)
+    assert scales.layouts == 2
+    assert cells.mha_layer_bytes(8, 128, 128, DTYPES["nvfp4"], layouts=2) == 1024 + 2 * 128
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cell"), [("auto", 70272), ("fp8_e4m3", 35136), ("fp4_mx_block16", 19764)]
+)
+def test_deepseek_v3_cell(dtype: str, cell: int) -> None:  # mla_bf16, mla_fp8_page64, mla_fp4
+    assert 61 * cells.latent_layer_bytes(512, 64, DTYPES[dtype]) == cell
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scaled", "cell"),
+    [("auto", True, 78324), ("fp8_e4m3", True, 48068), ("fp8_e4m3", False, 43188)],
+)
+def test_deepseek_v32_cell(dtype: str, scaled: bool, cell: int) -> None:  # noqa: FBT001
+    row = cells.latent_layer_bytes(512, 64, DTYPES[dtype], scaled_rows=scaled)
+    assert 61 * (row + cells.index_row_bytes(128)) == cell
+
+
+def test_drafts() -> None:  # mha_eagle1, mla_mtp1
+    assert cells.with_draft(131072, 1, 32) == 135168
+    assert cells.with_draft(70272, 1, 61) == 71424
+
+
+def test_spare_page() -> None:
+    assert cells.pool_rows(2048, 1) * 131072 == 268566528  # mha_bf16
+    assert cells.pool_rows(2048, 64) * 131072 == 276824064
+    assert cells.index_rows(3392, 64) == 54 * 64  # dsa_bf16
+
+
+# -- pools ----------------------------------------------------------------------------------
+def test_budget_of_the_rows() -> None:
+    rest = pools.rest_memory_gib(0.4, 1.0, 0.85)
+    assert pools.budget_bytes(rest) == 268435456
+    with pytest.raises(kvsize.EngineRefuses, match="leave no memory"):
+        pools.budget_bytes(-0.1)
+
+
+def test_gpt_oss_pools_are_nearly_equal() -> None:  # swa_gptoss
+    found = fit("gpt_oss_20b", 268435456)
+    assert (found.tokens, found.details["swa_tokens"]) == (6068, 4854)
+    assert found.details["cell_size"] == 44236.8
+
+
+def test_request_cap_sizes_the_sliding_pool() -> None:
+    options = {"disable_radix_cache": True, "max_running_requests": 8}
+    found = fit("gpt_oss_20b", int(0.45 * GIB), options=options)
+    assert (found.details["swa_tokens"], found.details["full_tokens"]) == (18449, 1211)
+
+
+def test_gemma3_has_one_pool() -> None:
+    found = fit("gemma3_12b", GIB)
+    assert found.details["cell_size"] == 393216
+    assert found.details.get("swa_tokens") is None
+    assert found.notes[0] == (
+        "SGLang keeps every token of this model's sliding layers: it has no second pool for it."
+    )
+
+
+def test_sliding_pool_must_hold_a_window() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="cannot hold one window of 128"):
+        fit("gpt_oss_20b", 130 * 44237)
+
+
+def test_token_limit() -> None:
+    found = fit("llama3_8b", GIB, options={"max_total_tokens": 1000, "page_size": 64})
+    assert found.tokens == 960
+
+
+def test_static_fraction_needs_both_options() -> None:
+    with pytest.raises(kvsize.UsageError, match="go together"):
+        fit("llama3_8b", GIB, options={"mem_fraction_static": 0.9})
+
+
+@given(budget=st.integers(10**8, 10**12), page=st.sampled_from([1, 16, 64]))
+def test_capacity_is_tight(budget: int, page: int) -> None:
+    tokens = pools.plain_pool(budget, 131072, page).max_total_num_tokens
+    assert tokens * 131072 <= budget < (tokens + page) * 131072
+
+
+@given(budget=st.integers(10**9, 10**12))
+def test_more_memory_never_holds_less(budget: int) -> None:
+    cells_ = pools.HybridCells(full_bytes=24576, swa_bytes=24576)
+    small, large = (
+        pools.hybrid_pools(bytes_, cells_, 64, window=128) for bytes_ in (budget, budget + 10**7)
+    )
+    assert small.max_total_num_tokens <= large.max_total_num_tokens
+
+
+# -- states ---------------------------------------------------------------------------------
+QWEN3_NEXT = mamba.StateShape(channels=8192, kernel=4, recurrent=(32, 128, 128))
+
+
+def test_qwen3_next_state() -> None:  # gdn_qwen3next_mtp
+    assert 36 * QWEN3_NEXT.bytes == 77266944
+    assert mamba.pool_bytes([QWEN3_NEXT] * 36, 6) == 540868608
+    assert mamba.pool_bytes([QWEN3_NEXT] * 36, 4, requests=1, draft_tokens=4) == 997392384
+
+
+@pytest.mark.parametrize(
+    ("radix", "strategy", "overlap", "slots"),
+    [
+        (False, "no_buffer", True, 1),
+        (True, "no_buffer", True, 3),
+        (True, "extra_buffer", True, 5),
+        (True, "extra_buffer", False, 4),
+        (True, "extra_buffer_lazy", True, 4),
+    ],
+)
+def test_slots_per_request(radix: bool, strategy: str, overlap: bool, slots: int) -> None:  # noqa: FBT001
+    found = mamba.slots_per_request(radix_cache=radix, strategy=strategy, overlap=overlap)
+    assert found == slots
+
+
+def test_states_take_their_share_of_the_memory() -> None:
+    found = fit("qwen3_next_80b", 10 * GIB)
+    slots = found.details["max_mamba_cache_size"]
+    assert slots == int((10 * 0.9 / 1.9 * GIB - 77266944) // 77266944)
+    assert found.details["max_running_requests"] == slots // 3  # type: ignore[operator]
+
+
+def test_explicit_states() -> None:
+    found = fit("qwen3_next_80b", 10 * GIB, options={"max_mamba_cache_size": 6})
+    assert found.details["mamba_pool_bytes"] == 540868608
+    assert found.tokens == (10 * GIB - 540868608) // 24576
+
+
+def test_groups_that_do_not_divide_are_replicated() -> None:
+    # Nemotron-H: 8 groups of 128 over 16 ranks
+    assert mamba.sharded_channels(4096 + 2 * 8 * 128, 8, 128, 16) == (4096 + 2 * 16 * 128) // 16
+    with pytest.raises(kvsize.EngineRefuses, match="do not divide over 3"):
+        mamba.sharded_channels(8192, 3, 128, 3)
+
+
+def test_no_state_fits() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="one recurrent state of 77,266,944 bytes"):
+        fit("qwen3_next_80b", 10**8)
+
+
+# -- a size and its ranks -------------------------------------------------------------------
+def test_size_of_one_sequence() -> None:
+    found = size("llama3_8b", 2048)
+    assert found.total_bytes == 2048 * 131072
+    assert found.allocated_bytes == 268566528
+    assert found.layer_bytes == (2048 * 4096,) * 32
+
+
+def test_replicated_heads() -> None:
+    found = size("llama3_8b", 2048, tensor_parallel_size=16)
+    assert found.rank_bytes == (2048 * 16384,) * 16
+    assert found.notes == (
+        "8 KV heads over 16 tensor-parallel ranks: each head is stored 2 times, and a rank holds "
+        "as much as with 8 ranks.",
+    )
+
+
+def test_latent_is_on_every_rank() -> None:
+    found = size("deepseek_v3", 1024, tensor_parallel_size=8)
+    assert found.rank_bytes == (1024 * 70272,) * 8
+    assert found.notes == (
+        "The MLA latent cannot be split by heads: all 8 tensor-parallel ranks store it whole; "
+        "enable_dp_attention splits the requests instead.",
+    )
+
+
+def test_dp_attention_splits_requests() -> None:  # mha_dp_attn
+    options = {"enable_dp_attention": True, "dp_size": 4}
+    found = size("llama3_8b", 1024, sequences=5, tensor_parallel_size=8, options=options)
+    one = 1024 * 65536
+    assert found.rank_bytes == (2 * one, 2 * one, one, one, one, one, one, one)
+    assert found.notes == (
+        f"Rank 0 of 8 is the fullest, with {2 * one:,} bytes; the emptiest holds {one:,}.",
+    )
+    with pytest.raises(kvsize.EngineRefuses, match="dp_size 3 does not divide 8 ranks"):
+        size("llama3_8b", 1, tensor_parallel_size=8, options={**options, "dp_size": 3})
+
+
+def test_pipeline_stages() -> None:
+    found = size("deepseek_v3", 1000, pipeline_parallel_size=4)
+    assert found.rank_bytes == tuple(1000 * 1152 * n for n in (15, 15, 15, 16))
+    assert sum(found.layer_bytes) == found.total_bytes
+
+
+@given(
+    context=st.integers(1, 10**6),
+    sequences=st.integers(1, 64),
+    page=st.sampled_from([1, 64]),
+    ranks=st.sampled_from([1, 2, 8, 16]),
+)
+def test_size_laws(context: int, sequences: int, page: int, ranks: int) -> None:
+    settings = {"sequences": sequences, "options": {"page_size": page}}
+    found = size("gpt_oss_20b", context, tensor_parallel_size=ranks, **settings)
+    more = size("gpt_oss_20b", context + 1, tensor_parallel_size=ranks, **settings)
+    whole = size("gpt_oss_20b", context, **settings)
+    assert found.total_bytes <= more.total_bytes
+    assert found.total_bytes <= found.allocated_bytes
+    assert found.total_bytes >= whole.total_bytes
+    assert sum(found.rank_bytes) == sum(found.layer_bytes) == found.total_bytes
+
+
+def test_unknown_dtype_names_those_there_are() -> None:
+    with pytest.raises(kvsize.UsageError, match="sglang has no KV dtype 'int8'") as error:
+        size("llama3_8b", 1, kv_dtype="int8")
+    assert error.value.hint == (
+        "it has auto, bfloat16, fp8_e4m3, fp8_e5m2, mxfp8, nvfp4, fp4_mx_block16."
+    )
+
+
+def test_version_that_is_not_modelled() -> None:
+    with pytest.raises(kvsize.UsageError, match="sglang 0.4.0 is not modelled"):
+        size("llama3_8b", 1, engine_version="0.4.0")
+
+
+# -- the static fraction --------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("gpu_mib", "ranks", "expected"),
+    [
+        (16384, 1, memory.Graphs(chunked_prefill_size=2048, decode_max_bs=8)),
+        (24564, 1, memory.Graphs(chunked_prefill_size=4096, decode_max_bs=48)),
+        (24564, 4, memory.Graphs(chunked_prefill_size=4096, decode_max_bs=160)),
+        (46068, 1, memory.Graphs(chunked_prefill_size=4096, decode_max_bs=32)),
+        (81559, 8, memory.Graphs(chunked_prefill_size=8192, decode_max_bs=512)),
+        (183359, 1, memory.Graphs(chunked_prefill_size=16384, decode_max_bs=512)),
+    ],
+)
+def test_graph_defaults(gpu_mib: int, ranks: int, expected: memory.Graphs) -> None:
+    assert memory.graphs(gpu_mib, ranks) == expected
+
+
+def test_default_fraction_of_an_h100() -> None:
+    # 512 + 8192 × 1.5 + 128 + 2 × 256 + 8 × 58 graphs = 13,904 MiB reserved
+    assert memory.prefill_graph_sizes(8192) == 58
+    assert memory.default_mem_fraction_static(81559) == round((81559 - 13904) / 81559, 3)
+
+
+# -- DeepSeek-V4 ----------------------------------------------------------------------------
+V4 = deepseek_v4.Shape(
+    rates=(128, 4),
+    head_dim=512,
+    qk_rope_head_dim=64,
+    index_head_dim=128,
+    sliding_window=128,
+)
+
+
+def test_deepseek_v4_rows() -> None:
+    assert V4.row_bytes == 584
+    assert deepseek_v4.page_bytes(V4, 256) == 149760
+    assert deepseek_v4.paged_row_bytes(V4, 256, 4) == 585
+    assert deepseek_v4.paged_row_bytes(V4, 256, 128) == 864
+    ring = 8 / 256 * 4 * 640 * 4
+    assert deepseek_v4.swa_token_bytes(V4, 256) == 2 * 585 + ring
+    full = 0.1 * (2 * 585 + ring) + 585 / 4 + 132 / 4 + 864 / 128
+    assert deepseek_v4.full_token_bytes(V4, 256) == pytest.approx(full, rel=1e-12)
