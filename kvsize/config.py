@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from kvsize.errors import ConfigError
+from kvsize.record import NOTHING, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,8 +60,7 @@ class ClassFacts(TypedDict, total=False):
     sections: dict[str, SectionFacts]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Record):
     """Where a value came from: `config.json`, `class default` or `rule`, and by which key."""
 
     key: str
@@ -80,7 +79,7 @@ class ClassFile(TypedDict):
 
 @cache
 def _class_file() -> ClassFile:
-    text = files("kvsize").joinpath("data/class_defaults.json").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data" / "class_defaults.json").read_text(encoding="utf-8")
     return cast("ClassFile", json.loads(text))
 
 
@@ -104,18 +103,25 @@ def without_cache() -> list[str]:
     return _class_file()["without_cache"]
 
 
-@dataclass
 class Config:
-    """A config.json section with the aliases and defaults of its model type."""
+    """A config.json section with the aliases and defaults of its model type.
 
-    raw: Mapping[str, object]
-    where: str = "config.json"
-    model_type: str = ""
-    extra_defaults: Mapping[str, object] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    `extra_defaults` are what a composite class fills in for this section; `origins` says, for
+    every key that was read, where its value came from.
+    """
 
-    def __post_init__(self) -> None:
-        self.model_type = KNOWN_AS.get(self.model_type, self.model_type)
+    def __init__(
+        self,
+        raw: Mapping[str, object],
+        where: str = "config.json",
+        model_type: str = "",
+        extra_defaults: Mapping[str, object] = NOTHING,
+    ) -> None:
+        self.raw = raw
+        self.where = where
+        self.model_type = KNOWN_AS.get(model_type, model_type)
+        self.extra_defaults = extra_defaults
+        self.origins: dict[str, Origin] = {}
         facts = class_facts(self.model_type)
         self.known = facts is not None
         self._facts: ClassFacts = facts or {}
@@ -257,8 +263,14 @@ class Config:
         return Config(nested, where, kind, facts.get("defaults", {}) if facts.get("merged") else {})
 
     def derived(self, changes: Mapping[str, object]) -> Config:
-        """This section with some keys replaced (one layer's overrides)."""
-        return Config({**self.raw, **changes}, self.where, self.model_type, self.extra_defaults)
+        """This section with some keys replaced (one layer's overrides), noting into one place."""
+        changed = Config({**self.raw, **changes}, self.where, self.model_type, self.extra_defaults)
+        changed.origins = self.origins
+        return changed
+
+    def unread(self) -> Config:
+        """This section as before anything was read from it."""
+        return Config(self.raw, self.where, self.model_type, self.extra_defaults)
 
     # -- errors ----------------------------------------------------------------------------
     def _count(self, key: str, value: object, least: int) -> int:

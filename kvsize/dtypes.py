@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvsize.errors import UsageError
+from kvsize.record import Record
 from kvsize.units import ceil_div
 
 
-@dataclass(frozen=True, slots=True)
-class KVDtype:
+class KVDtype(Record):
     """How cache elements are packed: `block_bytes` hold `block_elements` of them."""
 
     name: str

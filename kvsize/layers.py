@@ -7,11 +7,10 @@ Shapes are per sequence; `None` means "no limit" or "the model's own dtype".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kvsize.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenTensor:
+class TokenTensor(Record, kw_only=True):
     """One more vector a layer keeps for every token it remembers (an indexer's keys, positions).
 
     `positions`: token positions, which one forward pass shares among all sequences and axes, and
@@ -25,8 +24,7 @@ class TokenTensor:
     positions: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(Record, kw_only=True):
     """One tensor of fixed size that a layer keeps for a sequence, however long it is."""
 
     name: str
@@ -34,8 +32,7 @@ class State:
     dtype: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullAttention:
+class FullAttention(Record, kw_only=True):
     """Keys `[batch, num_key_value_heads, seq_len, head_dim]` and values, of every token."""
 
     num_attention_heads: int
@@ -45,22 +42,19 @@ class FullAttention:
     extras: tuple[TokenTensor, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingAttention(FullAttention):
+class SlidingAttention(FullAttention, kw_only=True):
     """Full attention whose queries look back at most `sliding_window` tokens."""
 
     sliding_window: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedAttention(FullAttention):
+class ChunkedAttention(FullAttention, kw_only=True):
     """Attention inside chunks of `attention_chunk_size` tokens (Llama 4)."""
 
     attention_chunk_size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
+class LatentAttention(Record, kw_only=True):
     """MLA: one latent of kv_lora_rank and one rotary key of qk_rope_head_dim per token.
 
     The head dimensions say what the latent expands to (DeepSeek-V2 paper, section 2.1).
@@ -75,8 +69,7 @@ class LatentAttention:
     extras: tuple[TokenTensor, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompressedAttention:
+class CompressedAttention(Record, kw_only=True):
     """DeepSeek-V4: a window of raw keys plus one compressed row per `compress_rate` tokens.
 
     `index_head_dim` > 0: the overlapping kind (CSA), which also keeps an indexer's rows.
@@ -89,30 +82,26 @@ class CompressedAttention:
     index_head_dim: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceAttention(FullAttention):
+class ReferenceAttention(FullAttention, kw_only=True):
     """Keeps the whole prompt for ever and a window of what is generated (Unlimited-OCR)."""
 
     sliding_window: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentState:
+class RecurrentState(Record, kw_only=True):
     """Linear attention, SSM or convolution: states of fixed size instead of keys and values."""
 
     states: tuple[State, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HybridLayer:
+class HybridLayer(Record, kw_only=True):
     """Attention and a recurrent state side by side in one layer (Falcon-H1, Zamba, Zaya)."""
 
     attention: FullAttention
     recurrent: RecurrentState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossAttention:
+class CrossAttention(Record, kw_only=True):
     """Keys and values of the encoder's (or an image's) tokens, stored once, never growing."""
 
     num_attention_heads: int
@@ -120,8 +109,7 @@ class CrossAttention:
     head_dim: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoCache:
+class NoCache(Record, kw_only=True):
     """Remembers nothing; `reason` says why (an MLP block, keys shared with another layer)."""
 
     reason: str

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from kvsize.config import Config
 from kvsize.layers import Layer
+from kvsize.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
+class Raw(Record):
     """An untrusted config from some source, before any family has read it."""
 
     config: Mapping[str, object]
@@ -25,16 +24,14 @@ class Raw:
     weight_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(Record):
     """Something that was assumed, not read; `--strict` turns it into an error."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Record):
     """A model's layers in the order of its cache, with what sizing them needs.
 
     `layers` are the architecture as transformers caches it; `config` is the text decoder's
@@ -62,4 +59,4 @@ class Model:
     """The cache object of models that do not use DynamicCache."""
     no_static_cache: str | None = None
     """Why transformers has no StaticCache for it, where it has none."""
-    guesses: tuple[Guess, ...] = field(default=())
+    guesses: tuple[Guess, ...] = ()

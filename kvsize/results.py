@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from kvsize.record import NOTHING, Record
 
 
-@dataclass(frozen=True, slots=True)
-class LayerGroup:
+class LayerGroup(Record):
     """The layers of one kind together: how many, what each stores, and their bytes.
 
     `tensors` are shapes in words, such as `keys [batch, 8, seq_len, 128] bfloat16`.
@@ -19,8 +19,7 @@ class LayerGroup:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Size(Record, kw_only=True):
     """What one cache takes.
 
     `total_bytes`: what its tensors hold, all sequences and all ranks. `layer_bytes`: the same
@@ -41,14 +40,13 @@ class Size:
     prefill_bytes: int
     rank_bytes: tuple[int, ...] = ()
     groups: tuple[LayerGroup, ...] = ()
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = NOTHING
     """Figures in the engine's own words (blocks, cells, pool sizes), where it has any."""
     notes: tuple[str, ...] = ()
     """What the reader must know to compare the figure, in whole sentences."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Record, kw_only=True):
     """What a given cache memory holds in an engine that allocates blocks.
 
     `blocks` and `block_bytes`: the pool, per rank. `tokens` and `concurrency`: what the engine
@@ -64,5 +62,5 @@ class Fit:
     block_bytes: int
     tokens: int
     concurrency: float
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = NOTHING
     notes: tuple[str, ...] = ()

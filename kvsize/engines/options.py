@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from kvsize.errors import UsageError
+from kvsize.record import NOTHING, Record
 from kvsize.suggest import nearest
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Record):
     """One engine option: its name and default are the engine's own.
 
     `kind` is the type a value must have; `choices` the legal values where they are few.
@@ -24,8 +23,7 @@ class Option:
     least: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Record, kw_only=True):
     """What a figure is for.
 
     `context` counts tokens of one sequence; 0 where an engine allows it means the model's own
@@ -36,7 +34,7 @@ class Request:
     sequences: int = 1
     kv_dtype: str = "auto"
     engine_version: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = NOTHING
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
 

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import MODELS, replay
 
 import kvsize
 from kvsize.engines import lmdeploy_turbomind as turbomind
 from kvsize.engines.lmdeploy_pytorch import blocks
-
-from reference import MODELS, replay
 
 MIB, GIB = 2**20, 2**30
 TURBOMIND, PYTORCH = "lmdeploy-turbomind", "lmdeploy-pytorch"

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import MODELS, replay
 
 import kvsize
 from kvsize.engines.sglang import cells, deepseek_v4, mamba, memory, pools
 from kvsize.engines.sglang.cells import DTYPES
-
-from reference import MODELS, replay
 
 GIB = 2**30
 
@@ -135,7 +134,7 @@ def test_deepseek_v3_cell(dtype: str, cell: int) -> None:  # mla_bf16, mla_fp8_p
     ("dtype", "scaled", "cell"),
     [("auto", True, 78324), ("fp8_e4m3", True, 48068), ("fp8_e4m3", False, 43188)],
 )
-def test_deepseek_v32_cell(dtype: str, scaled: bool, cell: int) -> None:  # noqa: FBT001
+def test_deepseek_v32_cell(dtype: str, scaled: bool, cell: int) -> None:
     row = cells.latent_layer_bytes(512, 64, DTYPES[dtype], scaled_rows=scaled)
     assert 61 * (row + cells.index_row_bytes(128)) == cell
 
@@ -230,7 +229,7 @@ def test_qwen3_next_state() -> None:  # gdn_qwen3next_mtp
         (True, "extra_buffer_lazy", True, 4),
     ],
 )
-def test_slots_per_request(radix: bool, strategy: str, overlap: bool, slots: int) -> None:  # noqa: FBT001
+def test_slots_per_request(radix: bool, strategy: str, overlap: bool, slots: int) -> None:
     found = mamba.slots_per_request(radix_cache=radix, strategy=strategy, overlap=overlap)
     assert found == slots
 

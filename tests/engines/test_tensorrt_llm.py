@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import MODELS, replay
 
 import kvsize
 from kvsize.engines.tensorrt_llm import blocks, windows
-
-from reference import MODELS, replay
 
 GIB = 2**30
 BUDGET = 45 * GIB  # 0.9 of the rows' 50 GiB

@@ -123,7 +123,7 @@ def capacity(
 
 def _blocks(available_bytes: int, block_bytes: int) -> int:
     blocks = available_bytes // block_bytes
-    if blocks <= 2:  # noqa: PLR2004 - the engine's own limit
+    if blocks <= 2:
         msg = f"{NAME}: {max(blocks, 0)} blocks fit, and the engine starts with three or more."
         raise EngineRefuses(msg, "give more memory, a smaller prefill step, or int4.")
     return blocks

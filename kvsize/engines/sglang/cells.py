@@ -59,7 +59,8 @@ class Scales:
 
 def nvfp4_scales(prefill: str, decode: str, *, sm100: bool = False) -> Scales:
     """NVFP4KVCacheMethod: flashinfer prefill reads linear scales and an FP8 row shared by all
-    layers; trtllm_mha reads its own layout on SM100, the linear one elsewhere."""
+    layers; trtllm_mha reads its own layout on SM100, the linear one elsewhere.
+    """
     native_access = "trtllm_mha" in {prefill, decode}
     workspace = prefill == "flashinfer"
     native = native_access and sm100

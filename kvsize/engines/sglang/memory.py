@@ -36,7 +36,7 @@ def graphs(gpu_mib: int, tensor_parallel_size: int) -> Graphs:
     )
     return Graphs(
         chunked_prefill_size=chunk,
-        decode_max_bs=small if tensor_parallel_size < 4 else large,  # noqa: PLR2004
+        decode_max_bs=small if tensor_parallel_size < 4 else large,
     )
 
 
@@ -74,7 +74,7 @@ def default_mem_fraction_static(
     reserved += decode * 2
     if attn_dp_size > 1:
         reserved += decode * attn_dp_size * 3
-        reserved += decode * attn_dp_size * 1.5 if decode > 300 else 0  # noqa: PLR2004
+        reserved += decode * attn_dp_size * 1.5 if decode > 300 else 0
     reserved += 1536 if latent else prefill_graph_sizes(chunk) * 8
     if gpu_mib > 60 * _MIB_PER_GIB:
         reserved = max(reserved, 10 * _MIB_PER_GIB)

@@ -117,7 +117,7 @@ def swa_request_cap(
     page_size: int,
     chunked_prefill_size: int,
     *,
-    speculation: Speculation = Speculation(),  # noqa: B008 - frozen
+    speculation: Speculation = Speculation(),
     overlap: bool = True,
 ) -> int:
     """Slots that `max_running_requests` can hold at worst (compute_swa_request_cap)."""

@@ -73,7 +73,8 @@ def estimate_token_bytes(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What the engine measures: `available_bytes` after the profiling run, `free_bytes` when the
-    final manager is made, and the share of each it takes."""
+    final manager is made, and the share of each it takes.
+    """
 
     available_bytes: int
     free_bytes: int
@@ -159,5 +160,6 @@ def hybrid(
 
 def state_bytes(convolutions: Sequence[tuple[int, int]], recurrences: Sequence[int]) -> int:
     """One layer's state: (channels, kernel) convolutions of 16 bits keep kernel - 1 columns;
-    recurrences are bytes already."""
+    recurrences are bytes already.
+    """
     return sum(channels * (kernel - 1) * 2 for channels, kernel in convolutions) + sum(recurrences)
