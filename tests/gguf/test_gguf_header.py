@@ -3,10 +3,23 @@
 import struct
 
 import pytest
-from gguf_files import ARRAY, F64, I64, STRING, U8, U32, U64, file_of, header, metadata, pair, text
 
 from kvsize.errors import ConfigError
 from kvsize.gguf import header as reader
+from tests.gguf_files import (
+    ARRAY,
+    F64,
+    I64,
+    STRING,
+    U8,
+    U32,
+    U64,
+    file_of,
+    header,
+    metadata,
+    pair,
+    text,
+)
 
 KIB = 1024
 
