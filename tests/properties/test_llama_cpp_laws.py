@@ -63,7 +63,10 @@ def test_grows_with_the_context(arch, one, other):
 
 @given(architectures, contexts, st.integers(1, 16), st.booleans())
 def test_cells_are_padded_and_hold_what_was_asked(arch, context, sequences, unified):
-    found = size(arch, context, sequences=sequences, kv_unified=unified)
+    try:
+        found = size(arch, context, sequences=sequences, kv_unified=unified)
+    except kvsize.EngineRefuses:
+        return
     assert found.details["n_ctx"] >= context * sequences
     for cache in found.details["caches"]:
         if cache["cache"] != "recurrent" and "cells" in cache:
@@ -90,7 +93,11 @@ def test_a_full_window_never_takes_less(arch, context):
 @given(architectures, contexts, st.integers(1, 8))
 def test_sequences_never_make_it_smaller(arch, context, sequences):
     one = size(arch, context).total_bytes
-    assert one <= size(arch, context, sequences=sequences).total_bytes
+    try:
+        several = size(arch, context, sequences=sequences)
+    except kvsize.EngineRefuses:
+        return
+    assert one <= several.total_bytes
 
 
 @given(contexts, st.integers(1, 8))

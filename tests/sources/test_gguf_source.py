@@ -70,7 +70,7 @@ def test_without_the_first_shard_there_is_no_metadata(tmp_path):
 
 def test_a_renamed_later_shard_is_told(tmp_path):
     path = write(tmp_path / "part2.gguf", {"split.no": 1, "split.count": 2})
-    with pytest.raises(kvsize.ConfigError, match="`general.architecture` is missing"):
+    with pytest.raises(kvsize.ConfigError, match=r"`general\.architecture` is missing"):
         kvsize.load(path)
 
 

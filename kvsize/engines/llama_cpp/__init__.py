@@ -7,6 +7,8 @@ engine's `-c` counts the tokens of all sequences together.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kvsize.engines.llama_cpp.caches import Cache
 from kvsize.engines.llama_cpp.context import Context, context_for
 from kvsize.engines.llama_cpp.conversion import metadata
@@ -15,6 +17,7 @@ from kvsize.engines.llama_cpp.memory import caches
 from kvsize.engines.llama_cpp.notes import notes
 from kvsize.engines.options import Request
 from kvsize.errors import UsageError
+from kvsize.gguf.header import READ_UNTIL
 from kvsize.gguf.hparams import Hparams, read_hparams
 from kvsize.model import Model
 from kvsize.results import LayerGroup, Size
@@ -70,7 +73,7 @@ def size(model: Model, request: Request) -> Size:
         rank_bytes=(total_bytes,),
         groups=tuple(_group(cache) for cache in made),
         details=_details(context, made),
-        notes=notes(hparams, context, request, made),
+        notes=(*notes(hparams, context, request, made), *_source_notes(model)),
     )
 
 
@@ -78,6 +81,12 @@ def _hparams(model: Model) -> Hparams:
     if model.source == "gguf":
         return read_hparams(model.config.raw, model.where)
     return read_hparams(metadata(model), model.where)
+
+
+def _source_notes(model: Model) -> Iterator[str]:
+    stopped_at = model.config.raw.get(READ_UNTIL)
+    if stopped_at is not None:
+        yield f"The remote header was read up to `{stopped_at}`; later keys were not."
 
 
 def _check(request: Request) -> None:
