@@ -32,6 +32,26 @@ NOT_MODELLED = (
     "`--fit` may lower n_ctx where -c is not given and memory is short.",
     "llama-server also keeps a prompt cache in host memory, by default up to 8 GiB.",
     "How layers spread over devices is not modelled; the figures are totals.",
+    (
+        "Versions before 2026-02 give a hybrid model's attention cache n_ctx cells for each of its "
+        "streams, n_seq_max times too many (llama.cpp#19559)."
+    ),
+    (
+        "Versions before 2026-01 keep values beside latents: 1,088 elements instead of 576 for each "
+        "token and layer of DeepSeek-V3 (llama.cpp#19067)."
+    ),
+    (
+        "Versions between 2026-04 and 2026-06 keep sliding windows as f16 whatever the cache type "
+        "(llama.cpp#21277)."
+    ),
+    (
+        "Versions before 2025-11 pad n_ctx differently, and llama-server opens one slot by default "
+        "(llama.cpp#16812, #17046, #16736)."
+    ),
+    (
+        "Versions before 2025-05 have no caches for sliding windows: every layer keeps every token "
+        "(llama.cpp#13194)."
+    ),
 )
 _KINDS = {
     "kv": "attention cache",
