@@ -41,7 +41,7 @@ NOT_MODELLED = (
         "token and layer of DeepSeek-V3 (llama.cpp#19067)."
     ),
     (
-        "Versions between 2026-04 and 2026-06 keep sliding windows as f16 whatever the cache type "
+        "Some versions from 2026-04 on keep sliding windows as f16 whatever the cache type "
         "(llama.cpp#21277)."
     ),
     (
