@@ -74,7 +74,9 @@ def choose(wanted: OnHub, files: Iterable[str]) -> list[str]:
             raise UsageError(msg, nearest(wanted.file, present, _listed(wanted, present)))
         return shard_names(wanted.file)
     models = sorted({shard_names(name)[0] for name in present if not _NO_MODEL.search(name)})
-    tag = re.compile(rf"(?<![A-Za-z0-9]){re.escape(wanted.tag or '')}(?![A-Za-z0-9_])", re.IGNORECASE)
+    tag = re.compile(
+        rf"(?<![A-Za-z0-9]){re.escape(wanted.tag or '')}(?![A-Za-z0-9_])", re.IGNORECASE
+    )
     fitting = [name for name in models if tag.search(name[: -len(".gguf")])]
     if not fitting:
         msg = f"{wanted.hub_id} has no GGUF file for '{wanted.tag}'."
