@@ -212,8 +212,8 @@ SPECIAL: dict[str, Architecture] = {
     # latent attention
     "deepseek2": _LATENT,
     "mistral4": _LATENT,
-    "deepseek32": Architecture(memory=Memory.DSA, latent=Latent.IF_GIVEN),
-    "glm-dsa": Architecture(memory=Memory.DSA, latent=Latent.IF_GIVEN),
+    "deepseek32": Architecture(memory=Memory.DSA, latent=Latent.ALWAYS),
+    "glm-dsa": Architecture(memory=Memory.DSA, latent=Latent.ALWAYS),
     "hy_v4": Architecture(memory=Memory.DSA, latent=Latent.ALWAYS, trunk_only=False),
     "dots3note": Architecture(
         memory=Memory.DSA_SWA, latent=Latent.ALWAYS, window=Window(pattern=Pattern.LISTED)

@@ -22,6 +22,8 @@ from kvsize.errors import ConfigError
 Read = Callable[[int, int], bytes]
 """`read(offset, length)`: those bytes of the file, fewer only where the file ends."""
 
+# Where a Raw config says before which key reading stopped; no GGUF key starts with `kvsize.`.
+READ_UNTIL = "kvsize.read_until"
 MAGIC = b"GGUF"
 TOKENIZER = "tokenizer."
 FIRST_RANGE_BYTES = 64 * 1024

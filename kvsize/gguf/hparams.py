@@ -57,7 +57,8 @@ class Hparams:
     `n_layer` counts the trunk; `blocks` has the multi-token-prediction layers after it.
     `n_swa` is None without a sliding window. `n_embd_r` and `n_embd_s` are the f32 elements of
     a recurrent layer's convolution and state per sequence, `ple_conv_state` those of a PLE
-    layer's history. `has_router`: the last block is a router that the trunk attends to.
+    layer's history. `kv_from_start`: the layers with keys of their own, where not all have.
+    `has_router`: the last block is a router that the trunk attends to.
     """
 
     arch: str
@@ -71,6 +72,7 @@ class Hparams:
     indexer: Indexer
     n_embd_r: int
     n_embd_s: int
+    kv_from_start: int | None = None
     n_layer_dense_lead: int = 0
     ple_conv_state: int = 0
     has_router: bool = False
@@ -125,6 +127,7 @@ def read_hparams(metadata: Mapping[str, object], where: str) -> Hparams:
         n_embd_s=states.state_elements(
             keys, traits.state, blocks[0].n_head, blocks[0].n_embd_head_k
         ),
+        kv_from_start=_kv_from_start(keys, arch, traits, layers),
         n_layer_dense_lead=keys.count("leading_dense_block_count", 0),
         ple_conv_state=states.ple_conv_state(keys, arch),
     )
@@ -157,7 +160,7 @@ def _blocks(
     dense, window = _head_lengths(keys, traits, heads[0])
     ratios = _compress_ratios(keys, traits, layers)
     ple = keys.array("ple.layers") if arch == "qwen4exp" and keys.has("ple.layers") else []
-    kv_layers = _kv_layers(keys, arch, traits, layers)
+    own = _kv_from_start(keys, arch, traits, layers)
     return tuple(
         Block(
             n_head=heads[il],
@@ -168,7 +171,7 @@ def _blocks(
             is_swa=swa[il],
             is_recr=recurrent[il],
             is_indexer_full=full[il],
-            has_kv=il < kv_layers,
+            has_kv=own is None or own < 0 or il < own,
             is_ple=il in ple,
             compress_ratio=ratios[il],
         )
@@ -197,12 +200,11 @@ def _head_lengths(
     return (key, value), window
 
 
-def _kv_layers(keys: Keys, arch: str, traits: Architecture, layers: int) -> int:
-    """How many leading layers have keys and values of their own; later ones reuse them."""
+def _kv_from_start(keys: Keys, arch: str, traits: Architecture, layers: int) -> int | None:
+    """`n_layer_kv_from_start`: later layers reuse earlier ones' keys. None: they have their own."""
     if arch == "gemma4":
-        own = layers - keys.count("attention.shared_kv_layers", 0)
-        return own if own >= 0 else layers
-    return layers if traits.kv_layers is None else traits.kv_layers
+        return layers - keys.count("attention.shared_kv_layers", 0)
+    return traits.kv_layers
 
 
 def _compress_ratios(keys: Keys, traits: Architecture, layers: int) -> list[int]:
@@ -252,6 +254,6 @@ def _unrolled(keys: Keys, found: Hparams) -> Hparams:
         return replace(found, blocks=blocks, n_layer=len(blocks) - nextn)
     if found.arch == "graniteswitch":
         trunk = found.blocks[: found.n_layer]
-        router = replace(trunk[0], n_head=1, n_head_kv=1, n_ff=0)
+        router = replace(found.blocks[0], n_head=1, n_head_kv=1, n_ff=0)
         return replace(found, blocks=(*trunk, router), has_router=True)
     return found

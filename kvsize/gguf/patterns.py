@@ -88,7 +88,7 @@ def indexer_layers(keys: Keys, arch: str, trunk: int, layers: int) -> list[bool]
             found = keys.per_layer(_INDEXER_TYPES, trunk, _glm_indexers(keys, trunk))
         case "glm5-next":
             found = keys.per_layer(_INDEXER_TYPES, trunk, [1] * trunk)
-        case "hy_v4":
+        case "hy_v4" if keys.count("attention.indexer.top_k", 0) > 0:
             found = keys.per_layer(_INDEXER_TYPES, trunk, [0] * trunk)
         case _:
             found = [1] * layers

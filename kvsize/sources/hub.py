@@ -64,10 +64,10 @@ def find(text: str, *, offline: bool = False) -> Raw:
     malformed name, HubError where the Hub does not give the file, ConfigError where it is no
     config.
     """
-    repo = _repo(text)
+    repo = repo_of(text)
     where = f"{repo}: {CONFIG}"
     path = _config_file(repo, offline=offline)
-    with _client(repo, CONFIG):
+    with client(repo, CONFIG):
         config = parse(read_file(path, where), where)
     refuse_other(config, where)
     # The client keeps files in models--org--name/snapshots/COMMIT/.
@@ -81,7 +81,7 @@ def weight_bytes(hub_id: str, revision: str | None = None) -> int | None:
     weights) twice; raises HubError as `find` does.
     """
     repo = Repo(hub_id, revision)
-    with _client(repo, "list of files"):
+    with client(repo, "list of files"):
         info = HfApi().model_info(
             hub_id, revision=revision, files_metadata=True, timeout=HF_HUB_ETAG_TIMEOUT
         )
@@ -98,7 +98,7 @@ def _shards(repo: Repo, index: str) -> set[str]:
     """The files an index names; each maps its tensors to the file they are in."""
     where = f"{repo}: {index}"
     path = _download(repo, index)
-    with _client(repo, index):
+    with client(repo, index):
         listed = parse(read_file(path, where, _LARGEST_INDEX_BYTES), where)
     weight_map = listed.get("weight_map")
     if not isinstance(weight_map, dict):
@@ -107,7 +107,8 @@ def _shards(repo: Repo, index: str) -> set[str]:
     return {str(shard) for shard in weight_map.values()}
 
 
-def _repo(text: str) -> Repo:
+def repo_of(text: str) -> Repo:
+    """The repo that `org/name` or `org/name@revision` names; UsageError for a malformed name."""
     hub_id, at, revision = text.partition("@")
     try:
         hf_hub_url(hub_id, CONFIG)  # makes no request; checks the name
@@ -163,7 +164,7 @@ def _cached(repo: Repo) -> Path | None:
 
 
 def _download(repo: Repo, file: str) -> Path:
-    with _client(repo, file):
+    with client(repo, file):
         path = hf_hub_download(
             repo.hub_id,
             file,
@@ -193,7 +194,7 @@ def _no_config(repo: Repo, error: RemoteEntryNotFoundError) -> KvsizeError:
 
 
 @contextmanager
-def _client(repo: Repo, file: str) -> Iterator[None]:
+def client(repo: Repo, file: str) -> Iterator[None]:
     """Runs client calls without their chatter, and tells their failures in two lines."""
     try:
         with _quiet():

@@ -1,12 +1,12 @@
 """llama.cpp's caches to the byte: public logs, and each rule on a model small enough to count."""
 
 import pytest
-from gguf_files import metadata, write
 
 import kvsize
 from kvsize.engines import llama_cpp
 from kvsize.engines.llama_cpp.caches import mib
 from kvsize.units import MIB
+from tests.gguf_files import metadata, write
 
 SWA = "attention__sliding_window"
 PATTERN = "attention__sliding_window_pattern"
@@ -373,6 +373,8 @@ def test_unknown_types_are_told_with_those_there_are(load):
 # -- refusals -----------------------------------------------------------------------------------
 HEAD_80 = {"attention__key_length": 80, "attention__value_length": 80}
 MLA = {"attention__key_length_mla": 192, "attention__value_length_mla": 128}
+KIMI = MLA | {"attention__head_count_kv": [0, 1] * 4, "ssm__conv_kernel": 4, "kda__head_dim": 16}
+HY_V4 = MLA | {"attention__indexer__key_length": 32, "attention__indexer__top_k": 8}
 REFUSED = {
     "quantized values without flash attention": (
         ("llama", {}),
@@ -404,6 +406,31 @@ REFUSED = {
         {},
         "no layer of this file has it",
     ),
+    "more sequences than a batch has tokens": (
+        ("llama", {}),
+        {"n_seq_max": 7, "n_batch": 2},
+        "a batch of 2 has no room for 7 sequences",
+    ),
+    "streams that do not divide a micro-batch": (
+        ("kimi-linear", KIMI),
+        {"n_seq_max": 3},
+        "512 does not divide by the 3 streams of kimi-linear",
+    ),
+    "an indexer and draft layers": (
+        ("hy_v4", HY_V4 | {"nextn_predict_layers": 1}),
+        {},
+        "takes no multi-token-prediction layers",
+    ),
+    "a first layer that shares": (
+        ("hy_v4", HY_V4 | {"attention__indexer__types": [0, 1] * 4}),
+        {},
+        "the first layer of hy_v4 must own an indexer",
+    ),
+    "more shared layers than there are": (
+        ("gemma4", {SWA: 8, PATTERN: [True, False] * 4, "attention__shared_kv_layers": 9}),
+        {},
+        "no cached layer of their kind",
+    ),
     "a shared layer without one to share": (
         ("gemma4", {SWA: 8, PATTERN: [False] * 7 + [True], "attention__shared_kv_layers": 1}),
         {},
@@ -418,6 +445,19 @@ def test_what_the_engine_refuses(load, name):
     context = 0 if "context length" in name else 1024
     with pytest.raises(kvsize.EngineRefuses, match=message):
         size(load(arch, **changes), context, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"n_seq_max": 4}, {"n_seq_max": 3, "kv_unified": True}, {"n_seq_max": 3, "n_ubatch": 510}],
+)
+def test_streams_that_divide_a_micro_batch(load, options):
+    assert caches(size(load("kimi-linear", **KIMI), **options))["kv"]["layers"] == 4
+
+
+def test_hy_v4_without_top_k_has_no_indexer(load):
+    found = size(load("hy_v4", **{**HY_V4, "attention__indexer__top_k": 0}))
+    assert list(caches(found)) == ["kv"]
 
 
 def test_rows_of_whole_blocks_are_enough_without_flash_attention(load):

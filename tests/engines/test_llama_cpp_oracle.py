@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from gguf_files import write
 
 import kvsize
+from tests.gguf_files import write
 
 ROWS = Path(__file__).resolve().parents[3] / "shared" / "oracles" / "llama_cpp.jsonl"
 FLASH_ATTN = {-1: "auto", 0: "off", 1: "on"}

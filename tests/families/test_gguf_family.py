@@ -1,7 +1,6 @@
 """GGUF metadata as a Model: what the outputs show of its layers."""
 
 import pytest
-from gguf_files import metadata
 
 from kvsize.families import gguf
 from kvsize.layers import (
@@ -14,6 +13,7 @@ from kvsize.layers import (
     SlidingAttention,
 )
 from kvsize.model import Raw
+from tests.gguf_files import metadata
 
 MAMBA = {
     "ssm__conv_kernel": 4,

@@ -55,15 +55,20 @@ def size(arch, context, **options):
     )
 
 
+@settings(deadline=None)
 @given(architectures, contexts, contexts)
 def test_grows_with_the_context(arch, one, other):
     shorter, longer = sorted((one, other))
     assert size(arch, shorter).total_bytes <= size(arch, longer).total_bytes
 
 
+@settings(deadline=None)
 @given(architectures, contexts, st.integers(1, 16), st.booleans())
 def test_cells_are_padded_and_hold_what_was_asked(arch, context, sequences, unified):
-    found = size(arch, context, sequences=sequences, kv_unified=unified)
+    try:
+        found = size(arch, context, sequences=sequences, kv_unified=unified)
+    except kvsize.EngineRefuses:
+        return
     assert found.details["n_ctx"] >= context * sequences
     for cache in found.details["caches"]:
         if cache["cache"] != "recurrent" and "cells" in cache:
@@ -71,6 +76,7 @@ def test_cells_are_padded_and_hold_what_was_asked(arch, context, sequences, unif
             assert cache["cells"] <= found.details["n_ctx_seq"]
 
 
+@settings(deadline=None)
 @given(architectures, contexts, st.sampled_from(sorted(CACHE_TYPES)))
 def test_a_total_is_the_sum_of_its_parts(arch, context, kind):
     try:
@@ -82,17 +88,24 @@ def test_a_total_is_the_sum_of_its_parts(arch, context, kind):
     assert len(found.details["log"]) == len(found.groups)
 
 
+@settings(deadline=None)
 @given(architectures, contexts)
 def test_a_full_window_never_takes_less(arch, context):
     assert size(arch, context).total_bytes <= size(arch, context, swa_full=True).total_bytes
 
 
+@settings(deadline=None)
 @given(architectures, contexts, st.integers(1, 8))
 def test_sequences_never_make_it_smaller(arch, context, sequences):
     one = size(arch, context).total_bytes
-    assert one <= size(arch, context, sequences=sequences).total_bytes
+    try:
+        several = size(arch, context, sequences=sequences)
+    except kvsize.EngineRefuses:
+        return
+    assert one <= several.total_bytes
 
 
+@settings(deadline=None)
 @given(contexts, st.integers(1, 8))
 def test_plain_caches_do_not_depend_on_how_streams_are_split(context, sequences):
     multiple = context * 256
@@ -101,7 +114,7 @@ def test_plain_caches_do_not_depend_on_how_streams_are_split(context, sequences)
     assert split.total_bytes == unified.total_bytes
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(architectures, st.integers(0, 4), st.integers(1, 12))
 def test_draft_layers_and_odd_depths_are_sized_or_told(arch, nextn, layers):
     changes = {f"{arch}.block_count": layers, f"{arch}.nextn_predict_layers": nextn}

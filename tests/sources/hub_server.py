@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 _RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
+_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _API = re.compile(r"/api/models/([^/]+/[^/?]+?)(?:/revision/([^/?]+))?(?:\?.*)?")
 
 
@@ -34,6 +35,7 @@ class Asked:
     path: str
     token: str | None
     agent: str
+    range: str | None
 
 
 @dataclass
@@ -90,7 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path
         token = self.headers.get("authorization")
         agent = self.headers.get("user-agent", "")
-        self.hub.asked.append(Asked(self.command, path, token, agent))
+        part = self.headers.get("range")
+        self.hub.asked.append(Asked(self.command, path, token, agent, part))
         if match := _RESOLVE.fullmatch(path):
             self._file(match[1], unquote(match[2]), unquote(match[3]), token)
         elif match := _API.fullmatch(path):
@@ -126,7 +129,14 @@ class _Handler(BaseHTTPRequestHandler):
             headers = {}
         if scene == "huge" and file == "config.json":
             headers["X-Linked-Size"] = str(10**9)
-        return self._send(200, headers, content)
+        part = _RANGE.fullmatch(self.headers.get("range", ""))
+        if part is None or scene == "rangeless":
+            return self._send(200, headers, content)
+        first, last = int(part[1]), min(int(part[2]), len(content) - 1)
+        if first > last:
+            return self._send(416)
+        headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+        return self._send(206, headers, content[first : last + 1])
 
     def _listing(self, hub_id: str, revision: str) -> None:
         found = self.hub.repos.get(hub_id, {}).get(revision)

@@ -1,13 +1,14 @@
 """GGUF files on this machine: whole, split, and named in each way."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
-from gguf_files import metadata, write
 
 import kvsize
 from kvsize.sources import find, gguf
+from tests.gguf_files import metadata, write
 
 
 def shards(folder, count, *, missing=()):
@@ -69,12 +70,12 @@ def test_without_the_first_shard_there_is_no_metadata(tmp_path):
 
 def test_a_renamed_later_shard_is_told(tmp_path):
     path = write(tmp_path / "part2.gguf", {"split.no": 1, "split.count": 2})
-    with pytest.raises(kvsize.ConfigError, match="`general.architecture` is missing"):
+    with pytest.raises(kvsize.ConfigError, match=r"`general\.architecture` is missing"):
         kvsize.load(path)
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "folder.gguf"])
 def test_files_that_cannot_be_read(tmp_path, name):
     (tmp_path / "folder.gguf").mkdir()
-    with pytest.raises(kvsize.ConfigError, match=name):
+    with pytest.raises(kvsize.ConfigError, match=re.escape(name)):
         kvsize.load(tmp_path / name)

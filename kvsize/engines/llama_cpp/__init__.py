@@ -7,6 +7,8 @@ engine's `-c` counts the tokens of all sequences together.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kvsize.engines.llama_cpp.caches import Cache
 from kvsize.engines.llama_cpp.context import Context, context_for
 from kvsize.engines.llama_cpp.conversion import metadata
@@ -15,6 +17,7 @@ from kvsize.engines.llama_cpp.memory import caches
 from kvsize.engines.llama_cpp.notes import notes
 from kvsize.engines.options import Request
 from kvsize.errors import UsageError
+from kvsize.gguf.header import READ_UNTIL
 from kvsize.gguf.hparams import Hparams, read_hparams
 from kvsize.model import Model
 from kvsize.results import LayerGroup, Size
@@ -29,6 +32,26 @@ NOT_MODELLED = (
     "`--fit` may lower n_ctx where -c is not given and memory is short.",
     "llama-server also keeps a prompt cache in host memory, by default up to 8 GiB.",
     "How layers spread over devices is not modelled; the figures are totals.",
+    (
+        "Versions before 2026-02 give a hybrid model's attention cache n_ctx cells for each of its "
+        "streams, n_seq_max times too many (llama.cpp#19559)."
+    ),
+    (
+        "Versions before 2026-01 keep values beside latents: 1,088 elements instead of 576 for each "
+        "token and layer of DeepSeek-V3 (llama.cpp#19067)."
+    ),
+    (
+        "Some versions from 2026-04 on keep sliding windows as f16 whatever the cache type "
+        "(llama.cpp#21277)."
+    ),
+    (
+        "Versions before 2025-11 pad n_ctx differently, and llama-server opens one slot by default "
+        "(llama.cpp#16812, #17046, #16736)."
+    ),
+    (
+        "Versions before 2025-05 have no caches for sliding windows: every layer keeps every token "
+        "(llama.cpp#13194)."
+    ),
 )
 _KINDS = {
     "kv": "attention cache",
@@ -70,7 +93,7 @@ def size(model: Model, request: Request) -> Size:
         rank_bytes=(total_bytes,),
         groups=tuple(_group(cache) for cache in made),
         details=_details(context, made),
-        notes=notes(hparams, context, request, made),
+        notes=(*notes(hparams, context, request, made), *_source_notes(model)),
     )
 
 
@@ -78,6 +101,12 @@ def _hparams(model: Model) -> Hparams:
     if model.source == "gguf":
         return read_hparams(model.config.raw, model.where)
     return read_hparams(metadata(model), model.where)
+
+
+def _source_notes(model: Model) -> Iterator[str]:
+    stopped_at = model.config.raw.get(READ_UNTIL)
+    if stopped_at is not None:
+        yield f"The remote header was read up to `{stopped_at}`; later keys were not."
 
 
 def _check(request: Request) -> None:

@@ -62,6 +62,8 @@ def context_for(hparams: Hparams, request: Request) -> Context:
     _check_counts(n_ctx, n_seq_max)
     n_batch = _int(options["n_batch"], frontend.n_batch)
     n_batch = min(n_ctx, n_batch) if hparams.causal else n_batch
+    if n_batch < n_seq_max:
+        raise _refuses(f"a batch of {n_batch} has no room for {n_seq_max} sequences")
     n_ubatch = min(n_batch, _int(options["n_ubatch"], frontend.n_ubatch) or n_batch)
     cells = pad(n_ctx, CELL_PADDING)
     n_ctx_seq = cells if kv_unified else pad(cells // n_seq_max, CELL_PADDING)

@@ -7,9 +7,10 @@ memory modules (`llama-kv-cache-iswa.cpp`, `-dsa.cpp`, `-dsa-iswa.cpp`, `-msa.cp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvsize.engines.llama_cpp import aborts
+from kvsize.engines.llama_cpp.aborts import Keep
 from kvsize.engines.llama_cpp.caches import (
     AttentionCache,
     Cache,
@@ -17,13 +18,11 @@ from kvsize.engines.llama_cpp.caches import (
     RecurrentMemory,
 )
 from kvsize.engines.llama_cpp.context import CELL_PADDING, Context
-from kvsize.errors import EngineRefuses
 from kvsize.gguf.architectures import Memory, Recurrent
 from kvsize.gguf.hparams import Block, Hparams
 from kvsize.units import ceil_div, pad
 
 _CSA_RATIO, _HCA_RATIO = 4, 128  # src/llama-kv-cache-dsv4.cpp
-Keep = Callable[[int, Block], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,13 @@ class _Plan:
 
     def plain(self) -> tuple[Cache, ...]:
         """`llama_kv_cache`, or `llama_kv_cache_iswa` with a window."""
-        self._check_windows()
-        self._check_reuse()
+        aborts.without_windows(self.hparams)
+        aborts.without_keys_to_reuse(self.hparams)
         return self._attention("kv", self._keeps)
 
     def hybrid(self) -> tuple[Cache, ...]:
         """Attention caches beside recurrent states (`llama_memory_hybrid*`)."""
+        aborts.on_uneven_streams(self.hparams, self.context, self._keeps_attention)
         found = self._attention("kv", self._keeps_attention)
         if self.hparams.indexer.head_size > 0:
             factor = 3 if self.hparams.indexer.kpool > 0 else 1
@@ -94,7 +94,7 @@ class _Plan:
         hparams = self.hparams
         if hparams.arch == "hy_v4" and hparams.indexer.top_k == 0:
             return self._attention("kv", self._keeps)
-        self._check_shared_indexers()
+        aborts.on_indexers(self.hparams)
         main = self._cache("mla", self._rows(), self._keeps_dense)
         index = self._cache("lid", self._index_rows(k_only=hparams.is_mla), self._keeps_index)
         if hparams.n_swa is None:
@@ -269,35 +269,6 @@ class _Plan:
     def _in_reach(self, il: int) -> bool:
         return il < self.hparams.n_layer or not self.hparams.traits.trunk_only
 
-    # -- where it aborts -------------------------------------------------------------------
-    def _check_windows(self) -> None:
-        """`create_memory` asserts that a windowed model has a layer with the window."""
-        hparams = self.hparams
-        if hparams.n_swa is not None and not any(block.is_swa for block in hparams.blocks):
-            raise _aborts(f"{hparams.arch} has a sliding window, but no layer of this file has it")
-
-    def _check_reuse(self) -> None:
-        """Layers without keys of their own take the last dense or the last windowed ones."""
-        blocks = self.hparams.blocks
-        own = sum(block.has_kv for block in blocks)
-        if own < len(blocks) and self.hparams.arch in {"gemma3n", "gemma4"}:
-            reused = {block.is_swa for block in blocks[own:]}
-            sources = [block.is_swa for block in blocks[:own]]
-            if own < 2 or any(sources[-2 if swa else -1] is not swa for swa in reused):
-                raise _aborts(f"the layers after {own} have no cached layer of their kind to reuse")
-
-    def _check_shared_indexers(self) -> None:
-        hparams = self.hparams
-        if hparams.arch == "hy_v4":
-            if len(hparams.blocks) > hparams.n_layer:
-                raise _aborts("hy_v4 with an indexer takes no multi-token-prediction layers")
-            if not hparams.blocks[0].is_indexer_full:
-                raise _aborts("the first layer of hy_v4 must own an indexer")
-
 
 def _compressed_by(ratio: int) -> Keep:
     return lambda _, block: block.compress_ratio == ratio
-
-
-def _aborts(reason: str) -> EngineRefuses:
-    return EngineRefuses(f"llama.cpp: {reason}.", "convert the model again; llama.cpp aborts here.")

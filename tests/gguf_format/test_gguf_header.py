@@ -2,11 +2,25 @@
 
 import struct
 
+import gguf
 import pytest
-from gguf_files import ARRAY, F64, I64, STRING, U8, U32, U64, file_of, header, metadata, pair, text
 
 from kvsize.errors import ConfigError
 from kvsize.gguf import header as reader
+from tests.gguf_files import (
+    ARRAY,
+    F64,
+    I64,
+    STRING,
+    U8,
+    U32,
+    U64,
+    file_of,
+    header,
+    metadata,
+    pair,
+    text,
+)
 
 KIB = 1024
 
@@ -178,3 +192,26 @@ def test_every_truncation_is_told():
     for length in range(len(whole)):
         with pytest.raises(ConfigError, match="ends at byte"):
             read(whole[:length])
+
+
+def test_what_the_gguf_package_writes(tmp_path):
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.add_head_count_kv([4, 0])
+    writer.add_sliding_window_pattern([True, False])
+    writer.add_causal_attention(value=False)
+    writer.add_rope_freq_base(0.5)
+    writer.add_token_list(["a", "b"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert read(path.read_bytes()).metadata == {
+        "general.architecture": "llama",
+        "llama.block_count": 2,
+        "llama.attention.head_count_kv": [4, 0],
+        "llama.attention.sliding_window_pattern": [True, False],
+        "llama.attention.causal": False,
+        "llama.rope.freq_base": 0.5,
+        "tokenizer.ggml.tokens": None,
+    }

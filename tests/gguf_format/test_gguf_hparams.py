@@ -1,10 +1,10 @@
 """llama.cpp's hyperparameters from metadata, and files it would not load."""
 
 import pytest
-from gguf_files import metadata
 
 from kvsize.errors import ConfigError
 from kvsize.gguf.hparams import has_required_keys, read_hparams
+from tests.gguf_files import metadata
 
 
 def hparams(arch="llama", **changes):
@@ -193,7 +193,12 @@ def test_graniteswitch_has_a_router_with_one_head():
 
 
 def test_glm_dsa_shares_indexers_from_a_million_tokens_on():
-    dsa = {"attention__indexer__key_length": 128, "block_count": 10}
+    dsa = {
+        "attention__indexer__key_length": 128,
+        "attention__key_length_mla": 192,
+        "attention__value_length_mla": 128,
+        "block_count": 10,
+    }
     short = hparams("glm-dsa", context_length=1048575, **dsa)
     assert [b.is_indexer_full for b in short.blocks] == [True] * 10
     long = hparams("glm-dsa", context_length=1048576, **dsa)
