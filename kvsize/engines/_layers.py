@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvsize.layers import (
@@ -37,9 +37,25 @@ def parts(layer: Layer) -> tuple[Attention | None, RecurrentState | None]:
     return layer, None
 
 
+def served_layers(model: Model) -> tuple[Layer, ...]:
+    """The layers as serving engines cache them, where that differs from transformers.
+
+    Falcon's new decoder architecture: transformers repeats each KV head for its query heads
+    before caching, the engines store `num_kv_heads`.
+    """
+    config = model.config
+    if model.model_type != "falcon" or not config.flag("new_decoder_architecture"):
+        return model.layers
+    heads = config.count("num_kv_heads")
+    return tuple(
+        replace(layer, num_key_value_heads=heads) if isinstance(layer, FullAttention) else layer
+        for layer in model.layers
+    )
+
+
 def attentions(model: Model) -> tuple[Attention, ...]:
     """The attention of every layer that has one."""
-    found = (parts(layer)[0] for layer in model.layers)
+    found = (parts(layer)[0] for layer in served_layers(model))
     return tuple(attention for attention in found if attention is not None)
 
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 import kvsize
 from kvsize.engines.exllamav3 import layers
-
-from reference import MODELS, replay
+from tests.engines.reference import MODELS, replay
 
 
 def size(model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", MODELS[model])
+    config = settings.pop("config", None) or MODELS[model]
     return kvsize.size(kvsize.load(config), context=context, engine="exllamav3", **settings)
 
 

@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 import kvsize
 from kvsize.engines import lmdeploy_turbomind as turbomind
 from kvsize.engines.lmdeploy_pytorch import blocks
-
-from reference import MODELS, replay
+from tests.engines.reference import MODELS, replay
 
 MIB, GIB = 2**20, 2**30
 TURBOMIND, PYTORCH = "lmdeploy-turbomind", "lmdeploy-pytorch"
 
 
 def size(engine: str, model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", MODELS[model])
+    config = settings.pop("config", None) or MODELS[model]
     return kvsize.size(kvsize.load(config), context=context, engine=engine, **settings)
 
 
 def fit(engine: str, model: str, memory: int, **settings: Any) -> kvsize.Fit:
-    config = settings.pop("config", MODELS[model])
+    config = settings.pop("config", None) or MODELS[model]
     context = settings.pop("context", 64)
     return kvsize.fit(
         kvsize.load(config), engine=engine, context=context, kv_memory=memory, **settings
@@ -274,3 +273,10 @@ def test_size_laws(context: int, sequences: int, engine: str) -> None:
         found.total_bytes <= size(engine, "llama3_8b", context + 1, sequences=sequences).total_bytes
     )
     assert sum(found.rank_bytes) == sum(found.layer_bytes) == found.total_bytes
+
+
+def test_turbomind_public_log() -> None:
+    # Course notes on internlm-chat-7b (32 layers, 32 heads of 128): blocks of 64 MB for 128 tokens
+    options = {"cache_block_seq_len": 128}
+    found = fit(TURBOMIND, "llama2_7b", 159 * 64 * MIB, options=options, engine_version="0.14.0")
+    assert (found.block_bytes, found.blocks) == (64 * MIB, 159)

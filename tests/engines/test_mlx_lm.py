@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import kvsize
 from kvsize.dtypes import torch_dtype
 from kvsize.engines.mlx_lm import growth
-
-from reference import MODELS, replay
+from tests.engines.reference import MODELS, replay
 
 
 def size(config: dict[str, Any], context: int, **settings: Any) -> kvsize.Size:

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 import kvsize
 from kvsize.engines.sglang import cells, deepseek_v4, mamba, memory, pools
 from kvsize.engines.sglang.cells import DTYPES
-
-from reference import MODELS, replay
+from tests.engines.reference import MODELS, replay
 
 GIB = 2**30
 
 
 def fit(model: str, budget: int, **settings: Any) -> kvsize.Fit:
     options = settings.pop("options", {})
-    config = settings.pop("config", MODELS[model])
+    config = settings.pop("config", None) or MODELS[model]
     context = settings.pop("context", config["max_position_embeddings"])
     return kvsize.fit(
         kvsize.load(config),
@@ -32,7 +31,7 @@ def fit(model: str, budget: int, **settings: Any) -> kvsize.Fit:
 
 
 def size(model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", MODELS[model])
+    config = settings.pop("config", None) or MODELS[model]
     return kvsize.size(kvsize.load(config), context=context, engine="sglang", **settings)
 
 
@@ -375,3 +374,96 @@ def test_deepseek_v4_rows() -> None:
     assert deepseek_v4.swa_token_bytes(V4, 256) == 2 * 585 + ring
     full = 0.1 * (2 * 585 + ring) + 585 / 4 + 132 / 4 + 864 / 128
     assert deepseek_v4.full_token_bytes(V4, 256) == pytest.approx(full, rel=1e-12)
+
+
+V4_CONFIG = {
+    "model_type": "deepseek_v4",
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "torch_dtype": "bfloat16",
+    "num_hidden_layers": 4,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 1,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "index_head_dim": 128,
+    "sliding_window": 128,
+    "hidden_size": 4096,
+    "compress_ratios": [0, 4, 128, 4],
+    "max_position_embeddings": 1048576,
+}
+
+
+def test_deepseek_v4_layers() -> None:
+    found = size("", 25600, config=V4_CONFIG)
+    pages, swa_pages = 100, 10
+    window = swa_pages * 149760
+    csa = window + pages * 37440 + 6400 * 132 + swa_pages * 8 * 4 * 640 * 4
+    hca = window + pages * 1728 + 512 * 2 * 512 * 4
+    assert found.layer_bytes == (window, csa, hca, csa)
+
+
+def test_deepseek_v4_tokens() -> None:
+    found = fit("", 10**10, config=V4_CONFIG, context=8192)
+    shape = deepseek_v4.Shape(
+        rates=(None, 4, 128, 4),
+        head_dim=512,
+        qk_rope_head_dim=64,
+        index_head_dim=128,
+        sliding_window=128,
+    )
+    per_token = deepseek_v4.full_token_bytes(shape, 256)
+    requests = min(4096, int(10**10 / per_token) // 2)
+    left = 10**10 - deepseek_v4.request_state_bytes(shape, requests)
+    assert found.tokens == int(left / per_token) // 256 * 256
+    assert found.details["swa_tokens"] == int(found.tokens * 0.1) // 256 * 256
+
+
+# -- checkpoints ----------------------------------------------------------------------------
+def test_a_modelopt_checkpoint_decides_auto() -> None:
+    scheme = {"dynamic": False, "num_bits": 8, "type": "float"}
+    quantization = {"quant_method": "modelopt", "kv_cache_scheme": scheme}
+    config = MODELS["llama3_8b"] | {"quantization_config": quantization}
+    found = size("", 1024, config=config)
+    assert (found.kv_dtype, found.total_bytes) == ("fp8_e4m3", 1024 * 65536)
+    assert size("", 1024, config=config, kv_dtype="bf16").total_bytes == 1024 * 131072
+
+
+def test_a_float32_checkpoint_runs_in_float16() -> None:
+    config = MODELS["llama3_8b"] | {"torch_dtype": "float32"}
+    found = size("", 1024, config=config)
+    assert (found.kv_dtype, found.total_bytes) == ("float16", 1024 * 131072)
+
+
+def test_falcon_40b_stores_its_kv_heads_once() -> None:
+    config = {
+        "model_type": "falcon",
+        "torch_dtype": "bfloat16",
+        "num_hidden_layers": 60,
+        "num_attention_heads": 128,
+        "num_kv_heads": 8,
+        "hidden_size": 8192,
+        "new_decoder_architecture": True,
+    }
+    assert size("", 1024, config=config).total_bytes == 1024 * 60 * 2 * 8 * 64 * 2
+
+
+# -- public logs (GB are GiB; two digits) ---------------------------------------------------
+@pytest.mark.parametrize(
+    ("model", "ranks", "dtype", "tokens", "half_gib"),
+    [
+        # vllm-project/vllm#21348: Qwen3-235B-A22B-FP8 on four H100
+        ({"num_hidden_layers": 94, "num_key_value_heads": 4}, 4, "auto", 367404, 8.23),
+        # a notebook of SGLang's documentation: Llama-3.1-8B with max_total_tokens 20480
+        ({"num_hidden_layers": 32, "num_key_value_heads": 8}, 1, "auto", 20480, 1.25),
+        # a public GB10 log: Qwen2.5-1.5B with an FP8 cache
+        ({"num_hidden_layers": 28, "num_key_value_heads": 2}, 1, "fp8_e4m3", 3113713, 20.79),
+        # a public log of Qwen3-0.6B
+        ({"num_hidden_layers": 28, "num_key_value_heads": 8}, 1, "auto", 104273, 5.57),
+    ],
+)
+def test_public_log(
+    model: dict[str, int], ranks: int, dtype: str, tokens: int, half_gib: float
+) -> None:
+    config = MODELS["llama3_8b"] | model | {"head_dim": 128}
+    found = size("", tokens, config=config, kv_dtype=dtype, tensor_parallel_size=ranks)
+    assert round(found.allocated_bytes / ranks / 2 / GIB, 2) == half_gib

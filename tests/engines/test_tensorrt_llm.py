@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import kvsize
 from kvsize.engines.tensorrt_llm import blocks, windows
-
-from reference import MODELS, replay
+from tests.engines.reference import MODELS, replay
 
 GIB = 2**30
 BUDGET = 45 * GIB  # 0.9 of the rows' 50 GiB
@@ -20,7 +19,7 @@ PREFIX = {"deepseek_v3_mla": "deepseek_v3", "deepseek_v32_dsa": "deepseek_v32"}
 
 
 def fit(model: str, memory: int, **settings: Any) -> kvsize.Fit:
-    config = settings.pop("config", MODELS[model])
+    config = settings.pop("config", None) or MODELS[model]
     context = settings.pop("context", config["max_position_embeddings"])
     return kvsize.fit(
         kvsize.load(config),
@@ -32,7 +31,7 @@ def fit(model: str, memory: int, **settings: Any) -> kvsize.Fit:
 
 
 def size(model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", MODELS[model])
+    config = settings.pop("config", None) or MODELS[model]
     return kvsize.size(kvsize.load(config), context=context, engine="tensorrt-llm", **settings)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import compressed_rows, parts
+from kvsize.engines._layers import compressed_rows, parts, served_layers
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import (
     named_dtype,
@@ -109,7 +109,7 @@ def size(model: Model, request: Request) -> Size:
     request = with_context(model, request, NAME)
     needed = request.sequences * pad(request.context, PAGE_SIZE)
     plan = _plan(model, request, needed)
-    layers = [_stored(layer, plan) for layer in model.layers]
+    layers = [_stored(layer, plan) for layer in served_layers(model)]
     answer = Answer(
         engine=NAME,
         version=version_of(NAME, VERSIONS, request.engine_version),
@@ -132,7 +132,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     request = with_context(model, request, NAME)
     page = _plan(model, request, PAGE_SIZE)
     two = _plan(model, request, 2 * PAGE_SIZE)
-    layers = model.layers
+    layers = served_layers(model)
     block_bytes, fixed_bytes = 0, 0
     blocks: int | None = None
     for rank in range(page.ranks):
@@ -273,7 +273,7 @@ def _state_bytes(recurrent: RecurrentState, plan: Plan) -> list[int]:
 
 
 def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
-    found = [parts(layer)[0] for layer in model.layers]
+    found = [parts(layer)[0] for layer in served_layers(model)]
     heads = max((a.num_key_value_heads for a in found if isinstance(a, FullAttention)), default=0)
     latent = any(isinstance(a, LatentAttention | CompressedAttention) for a in found)
     sliding = any(isinstance(a, SlidingAttention) for a in found)

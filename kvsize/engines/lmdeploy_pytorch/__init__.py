@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import parallel_notes, parts, recurrents
+from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import Values, short_note, version_of, with_context
 from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, capacity
@@ -117,7 +117,7 @@ def _stored(model: Model, plan: Plan, blocks: int, request: Request) -> list[Sto
     used_share, used_rest = divmod(own * plan.slot_bytes, states or 1)
     share, rest = divmod(system * plan.slot_bytes, states or 1)
     result = []
-    for layer, row_bytes in zip(model.layers, plan.layer_block_bytes, strict=True):
+    for layer, row_bytes in zip(served_layers(model), plan.layer_block_bytes, strict=True):
         used = allocated = blocks * row_bytes
         if parts(layer)[1] is not None:
             used, allocated = used + used_share + used_rest, allocated + share + rest

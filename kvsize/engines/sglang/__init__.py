@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import kind_of, parallel_notes
+from kvsize.engines._layers import kind_of, parallel_notes, served_layers
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import short_note, version_of, with_context
 from kvsize.engines.sglang import capacity, cells, compressed, mamba, pools
@@ -31,7 +31,7 @@ VERSIONS = ("0.5.23",)
 NOT_MODELLED = (
     "Context parallelism (attn_cp and DCP), HiCache, HiSparse and unified memory pools.",
     "DFLASH and DSpark drafts, whose cells come from the draft's own config.",
-    "DeepSeek-V4.1's layouts, and the unified and trtllm pools of DeepSeek-V4.",
+    "DeepSeek-V4.1's layouts, and DeepSeek-V4's unified, trtllm and request-capped pools.",
     "Post-capture sizing (SGLANG_ENABLE_POST_CAPTURE_KV_SIZING).",
     "The multimodal reservation of 100 MiB, which kv_memory must leave out.",
 )
@@ -69,7 +69,7 @@ def _layers(
 ) -> tuple[list[Stored], tuple[range, ...]]:
     layers = [
         _stored(layer, cost, plan, request, per_rank)
-        for layer, cost in zip(model.layers, plan.layers, strict=True)
+        for layer, cost in zip(served_layers(model), plan.layers, strict=True)
     ]
     split = list(plan.stages)
     shared = plan.workspace_bytes + capacity.draft_bytes(plan)
@@ -171,7 +171,8 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
 def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
     sliding = any(layer.sliding for layer in plan.layers)
     windows = any(
-        kind_of(layer) in {"sliding attention", "chunked attention"} for layer in model.layers
+        kind_of(layer) in {"sliding attention", "chunked attention"}
+        for layer in served_layers(model)
     )
     return (
         *parallel_notes(model, plan.attn_tp, "enable_dp_attention splits the requests instead"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import compressed_rows
+from kvsize.engines._layers import compressed_rows, served_layers
 from kvsize.engines._result import Stored
 from kvsize.engines._result import stored as one_layer
 from kvsize.engines._settings import not_modelled
@@ -52,7 +52,7 @@ def stored(model: Model, plan: Plan, request: Request, per_rank: tuple[int, ...]
         by_rank = [_for_sequences(shape, plan, request, count) for count in per_rank]
         for position, index in enumerate(stage):
             used = [layer_bytes[position] for layer_bytes in by_rank]
-            result.append(one_layer(model.layers[index], plan.dtype, used))
+            result.append(one_layer(served_layers(model)[index], plan.dtype, used))
     return result
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.dtypes import torch_dtype
-from kvsize.engines._layers import checkpoint_kv_dtype, parts, sixteen_bit
+from kvsize.engines._layers import checkpoint_kv_dtype, parts, served_layers, sixteen_bit
 from kvsize.engines._settings import Values, named_dtype, options_of
 from kvsize.engines.sglang import cells
+from kvsize.engines.sglang.architectures import is_hybrid
 from kvsize.engines.sglang.cells import DTYPES, NAME, Packing, Scales
 from kvsize.engines.sglang.mamba import StateShape, sharded_channels
 from kvsize.engines.sglang.options import OPTIONS
@@ -29,40 +30,6 @@ if TYPE_CHECKING:
     from kvsize.layers import Layer, RecurrentState
     from kvsize.model import Model
 
-# `is_hybrid_swa_model` of srt/configs/model_config.py: only these get two pools.
-HYBRID_ARCHITECTURES = frozenset(
-    {
-        "BeamForCausalLM",
-        "DiffusionGemmaForBlockDiffusion",
-        "EmbeddingGemma2Model",
-        "Gemma4ForCausalLM",
-        "Gemma4ForConditionalGeneration",
-        "Gemma4UnifiedForConditionalGeneration",
-        "GptOssForCausalLM",
-        "GraniteMoeSWAForCausalLM",
-        "GraniteSWAForCausalLM",
-        "IQuestQ1ForCausalLM",
-        "InklingForConditionalGeneration",
-        "LagunaForCausalLM",
-        "Llama4ForConditionalGeneration",
-        "MellumForCausalLM",
-        "MiMoV2FlashForCausalLM",
-        "MiMoV2ForCausalLM",
-        "MuseGlimmerForCausalLM",
-        "MuseGlimmerForConditionalGeneration",
-        "Step3p5ForCausalLM",
-        "Step3p7ForConditionalGeneration",
-        "UnlimitedOCRForCausalLM",
-    }
-)
-# The same by model type, for configs that name no architecture.
-HYBRID_MODEL_TYPES = frozenset(
-    """
-    beam diffusion_gemma gemma4 gemma4_text gemma4_unified gemma4_unified_text gpt_oss granite_swa
-    granitemoe_swa inkling iquest_q1 laguna llama4 mellum mimo_v2 mimo_v2_flash muse_glimmer
-    step3p5 step3p7 unlimited_ocr
-    """.split()
-)
 DSA_PAGE_SIZE = 64
 _EAGLE = {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP"}
 
@@ -126,9 +93,9 @@ def plan_of(model: Model, request: Request) -> Plan:
     attn_dp = _attn_dp(values, request)
     attn_tp = request.tensor_parallel_size // attn_dp
     scales = _scales(values, packing)
-    hybrid = _is_hybrid(model) and not values.flag("disable_hybrid_swa_memory")
+    hybrid = is_hybrid(model) and not values.flag("disable_hybrid_swa_memory")
     costs = _Costs(model, values, packing, scales, attn_tp, hybrid=hybrid)
-    found = [parts(layer)[0] for layer in model.layers]
+    found = [parts(layer)[0] for layer in served_layers(model)]
     windows = [w for w in map(_window, found) if w is not None]
     speculative = values.text("speculative_algorithm")
     drafts = values.whole("speculative_num_draft_tokens") if speculative else 0
@@ -137,7 +104,7 @@ def plan_of(model: Model, request: Request) -> Plan:
         dtype=own if dtype == "auto" else dtype,
         packing=packing,
         page_size=_page_size(values, found),
-        layers=tuple(costs.cost(layer) for layer in model.layers),
+        layers=tuple(costs.cost(layer) for layer in served_layers(model)),
         stages=stages(len(model.layers), request.pipeline_parallel_size, extra="last"),
         attn_tp=attn_tp,
         attn_dp=attn_dp,
@@ -262,14 +229,6 @@ def _scales(values: Values, packing: Packing) -> Scales:
     return cells.nvfp4_scales(prefill, decode, sm100=values.flag("native_scale_layout"))
 
 
-def _is_hybrid(model: Model) -> bool:
-    named = model.root.value("architectures")
-    architectures = {str(name) for name in named} if isinstance(named, list) else set()
-    types = {model.model_type, model.config.model_type}
-    listed = architectures & HYBRID_ARCHITECTURES or types & HYBRID_MODEL_TYPES
-    return bool(listed) or model.config.flag("is_hybrid_swa")
-
-
 def _window(attention: Attention | None) -> int | None:
     if isinstance(attention, SlidingAttention):
         return attention.sliding_window
@@ -277,7 +236,9 @@ def _window(attention: Attention | None) -> int | None:
 
 
 def _indexed(model: Model) -> list[Layer]:
-    latents = [layer for layer in model.layers if isinstance(parts(layer)[0], LatentAttention)]
+    latents = [
+        layer for layer in served_layers(model) if isinstance(parts(layer)[0], LatentAttention)
+    ]
     return [layer for layer in latents if getattr(parts(layer)[0], "extras", ())]
 
 
