@@ -71,7 +71,7 @@ def engine_for(name: str, model: Model) -> Engine:
     A GGUF header says how llama.cpp runs a model; no other engine caches by it.
     """
     found = engine(name)
-    if model.source == "gguf" and found.NAME != _SHOWN["llama_cpp"]:
+    if model.source == "gguf" and _SHOWN["llama_cpp"] != found.NAME:
         msg = (
             f"{model.where}: a GGUF file is sized for {_SHOWN['llama_cpp']}, not for {found.NAME}."
         )

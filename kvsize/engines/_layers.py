@@ -87,7 +87,7 @@ def sixteen_bit(model: Model) -> str:
 
 
 def checkpoint_kv_dtype(model: Model) -> str | None:
-    """ "fp8" where a ModelOpt checkpoint says its cache is FP8, which "auto" then means.
+    """What "auto" means for a ModelOpt checkpoint with an FP8 cache: fp8; None otherwise.
 
     SGLang 0.5.23 layers/quantization/modelopt_quant.py; TensorRT-LLM reads the same section.
     """
@@ -156,7 +156,7 @@ def tensors_of(layer: Layer, dtype: str) -> tuple[str, ...]:
 
 
 def kind_of(layer: Layer) -> str:
-    """What a group of such layers is called: full, sliding, latent, recurrent state …"""
+    """What a group of such layers is called, such as `full attention`."""
     attention, recurrent = parts(layer)
     names = {
         "FullAttention": "full attention",

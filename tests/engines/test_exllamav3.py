@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import MODELS, replay
 
 import kvsize
 from kvsize.engines.exllamav3 import layers
-from tests.engines.reference import MODELS, replay
 
 
 def size(model: str, context: int, **settings: Any) -> kvsize.Size:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import MODELS, replay
 
 import kvsize
 from kvsize.engines import lmdeploy_turbomind as turbomind
 from kvsize.engines.lmdeploy_pytorch import blocks
-from tests.engines.reference import MODELS, replay
 
 MIB, GIB = 2**20, 2**30
 TURBOMIND, PYTORCH = "lmdeploy-turbomind", "lmdeploy-pytorch"
@@ -169,9 +169,9 @@ def test_pytorch_row(row: dict[str, Any]) -> None:
     }
     if "error" in row:
         with pytest.raises(kvsize.EngineRefuses, match="three or more"):
-            blocks.capacity(free, block, **settings)
+            blocks.capacity(free, block, blocks.Startup(**settings))
         return
-    found = blocks.capacity(free, block, **settings)
+    found = blocks.capacity(free, block, blocks.Startup(**settings))
     assert found.blocks == row["num_gpu_blocks"]
     assert found.max_prefill_token_num == row["max_prefill_token_num_after"]
     assert found.blocks * block == row["kv_bytes"]
@@ -232,8 +232,8 @@ def test_states_come_before_blocks() -> None:
 
 
 def test_prefill_steps_are_halved_to_fit() -> None:
-    settings = {"ratio": 0.8, "max_batches": 1, "vocab_size": 1000}
-    found = blocks.capacity(40 * 10**6, 10**6, max_prefill_token_num=16000, **settings)
+    startup = blocks.Startup(ratio=0.8, max_prefill_token_num=16000, max_batches=1, vocab_size=1000)
+    found = blocks.capacity(40 * 10**6, 10**6, startup)
     assert found == blocks.Capacity(blocks=19, max_prefill_token_num=8000)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import MODELS, replay
 
 import kvsize
 from kvsize.dtypes import torch_dtype
 from kvsize.engines.mlx_lm import growth
-from tests.engines.reference import MODELS, replay
 
 
 def size(config: dict[str, Any], context: int, **settings: Any) -> kvsize.Size:

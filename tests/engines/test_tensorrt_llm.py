@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import MODELS, replay
 
 import kvsize
 from kvsize.engines.tensorrt_llm import blocks, windows
-from tests.engines.reference import MODELS, replay
 
 GIB = 2**30
 BUDGET = 45 * GIB  # 0.9 of the rows' 50 GiB
@@ -211,7 +211,7 @@ def test_shares_override_the_equal_split() -> None:
     options = {"window_size_shares": "0.25,0.75"}
     found = fit("gpt_oss_20b", 40 * GIB, options=options)
     assert found.details["blocks_per_window"] == {128: 13653, 131072: 40960}
-    with pytest.raises(kvsize.UsageError, match="3 shares that sum to 1.0"):
+    with pytest.raises(kvsize.UsageError, match=r"3 shares that sum to 1\.0"):
         fit("gpt_oss_20b", 40 * GIB, options={"window_size_shares": "0.5,0.25,0.25"})
     with pytest.raises(kvsize.UsageError, match="window_size_shares cannot be 'half'"):
         fit("gpt_oss_20b", 40 * GIB, options={"window_size_shares": "half"})
@@ -225,14 +225,13 @@ def test_stated_windows() -> None:
 
 
 def test_states_without_attention() -> None:  # a unit test of the engine: 4 states of 64 bytes
-    found = blocks.hybrid(4096, 0, 64, max_batch_size=4, max_tokens=512)
+    found = blocks.hybrid(4096, 0, 64, blocks.StateRequest(max_batch_size=4, max_tokens=512))
     assert (found.kv_blocks, found.state_slots) == (16, 5)
 
 
 def test_snapshots_cost_tokens() -> None:
-    found = blocks.hybrid(
-        2**30, 1024, 2**20, max_batch_size=8, snapshot_interval=256, block_reuse=True
-    )
+    asked = blocks.StateRequest(max_batch_size=8, snapshot_interval=256, block_reuse=True)
+    found = blocks.hybrid(2**30, 1024, 2**20, asked)
     assert found.max_tokens == (2**30 - 8 * 2**20) // (1024 + 4096)
     assert found.state_slots == 8 + 1 + found.max_tokens // 256
 

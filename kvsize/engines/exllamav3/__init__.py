@@ -216,14 +216,18 @@ def _attention_bytes(attention: Attention, plan: Plan) -> list[int]:
         case SlidingAttention() if plan.compressed:
             return [_compressed_bytes(attention, plan)] * plan.ranks
     heads = spread(attention.num_key_value_heads, plan.ranks)
+    return [_head_bytes(attention, count, plan) for count in heads]
+
+
+def _head_bytes(attention: FullAttention, heads: int, plan: Plan) -> int:
+    """One device's heads: a ring where the layer slides in one, else pages."""
     if isinstance(attention, SlidingAttention) and plan.rings:
         slots = plan.values.whole("max_batch_size")
-        window = attention.sliding_window
-        return [arithmetic.ring_bytes(h, attention.head_dim, window, slots) for h in heads]
+        return arithmetic.ring_bytes(heads, attention.head_dim, attention.sliding_window, slots)
     if plan.bits is None:
-        return [arithmetic.fp16_bytes(h, attention.head_dim, plan.tokens) for h in heads]
+        return arithmetic.fp16_bytes(heads, attention.head_dim, plan.tokens)
     k, v = plan.bits.k, plan.bits.v
-    return [arithmetic.quantized_bytes(h, attention.head_dim, plan.tokens, k, v) for h in heads]
+    return arithmetic.quantized_bytes(heads, attention.head_dim, plan.tokens, k, v)
 
 
 def _latent_bytes(attention: LatentAttention, plan: Plan) -> int:

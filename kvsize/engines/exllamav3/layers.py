@@ -27,7 +27,7 @@ def check_pages(max_num_tokens: int) -> None:
 
 def check_bits(k_bits: int, v_bits: int) -> None:
     """EngineRefuses unless both are 2 to 8 bits."""
-    if not (2 <= k_bits <= 8 and 2 <= v_bits <= 8):  # noqa: PLR2004 - the engine's limits
+    if not (2 <= k_bits <= 8 and 2 <= v_bits <= 8):
         msg = f"{NAME}: a quantized cache has 2 to 8 bits, not {k_bits} and {v_bits}."
         raise EngineRefuses(msg, "give k_bits and v_bits from 2 to 8, or neither for fp16.")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import Values, short_note, version_of, with_context
-from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, capacity
+from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, Startup, capacity
 from kvsize.engines.lmdeploy_pytorch.plan import OPTIONS, Plan, plan_of
 from kvsize.errors import EngineRefuses
 from kvsize.results import Fit
@@ -29,8 +29,7 @@ VERSIONS = ("0.18.0",)
 NOT_MODELLED = (
     "DeepSeek-V4, whose blocks its own operators request.",
     "Draft models and MemDecode, which take blocks of their own.",
-    "Sliding windows save nothing in a block's size; the engine frees blocks of models whose "
-    "every layer slides.",
+    "Blocks that the engine frees when every layer slides: windows save nothing in a block.",
 )
 
 
@@ -77,11 +76,13 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         found = capacity(
             left,
             block_bytes,
-            ratio=ratio,
-            max_prefill_token_num=plan.values.whole("max_prefill_token_num"),
-            max_batches=plan.values.whole("max_batch_size"),
-            vocab_size=_vocab_size(model, plan.values),
-            workspace_bytes=DSA_WORKSPACE_BYTES if plan.indexed else 0,
+            Startup(
+                ratio=ratio,
+                max_prefill_token_num=plan.values.whole("max_prefill_token_num"),
+                max_batches=plan.values.whole("max_batch_size"),
+                vocab_size=_vocab_size(model, plan.values),
+                workspace_bytes=DSA_WORKSPACE_BYTES if plan.indexed else 0,
+            ),
         )
         blocks = found.blocks
         details["max_prefill_token_num"] = found.max_prefill_token_num

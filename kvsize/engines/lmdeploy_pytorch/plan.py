@@ -127,7 +127,7 @@ def _block_size(values: Values, rows: tuple[Row | None, ...]) -> int:
     wide = max((row.k_head_dim for row in rows if row), default=0)
     latent = any(row is not None and row.v_head_dim == 0 for row in rows)
     if latent and values.flag("use_flash_mla"):
-        if stated != 64:  # noqa: PLR2004 - flash_mla's own page
+        if stated != 64:
             msg = f"{NAME}: flash_mla needs block_size 64, not {stated}."
             raise EngineRefuses(msg, "set block_size to 64.")
         return stated

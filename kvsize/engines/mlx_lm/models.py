@@ -20,22 +20,72 @@ _REMAPPED = {
 }
 # Model files whose sliding layers are RotatingKVCaches; everywhere else they are KVCaches.
 _ROTATES = frozenset(
-    """
-    afmoe baichuan_m1 cohere2 exaone4 exaone_moe gear gemma3_text gemma3n_text gemma4_text
-    gemma4_unified_text gpt_oss iquestloopcoder laguna mellum mimo_v2_flash muse_glimmer
-    muse_spark olmo3 plamo3 recurrent_gemma spark2_5 step3p5 gemma3 gemma3n gemma4
-    """.split()
+    [
+        "afmoe",
+        "baichuan_m1",
+        "cohere2",
+        "exaone4",
+        "exaone_moe",
+        "gear",
+        "gemma3_text",
+        "gemma3n_text",
+        "gemma4_text",
+        "gemma4_unified_text",
+        "gpt_oss",
+        "iquestloopcoder",
+        "laguna",
+        "mellum",
+        "mimo_v2_flash",
+        "muse_glimmer",
+        "muse_spark",
+        "olmo3",
+        "plamo3",
+        "recurrent_gemma",
+        "spark2_5",
+        "step3p5",
+        "gemma3",
+        "gemma3n",
+        "gemma4",
+    ]
 )
 # Model files that slide only where the file itself lists `layer_types`.
 _ROTATES_WHERE_LISTED = frozenset({"llama", "ministral3"})
 # Model files with a make_cache of their own, which ignores max_kv_size.
 _MAKES_CACHE = _ROTATES | frozenset(
-    """
-    afm7 bailing_hybrid bailing_moe_linear bailing_moe_v3 deepseek_v32 deepseek_v41 falcon_h1
-    granitemoehybrid jamba kimi_k3 kimi_linear lfm2 lfm2_moe llama llama4 longcat_flash mamba
-    mamba2 minimax_m3_vl ministral3 nanbeige nemotron-nas nemotron_h olmo_hybrid plamo2
-    qwen3_5 qwen3_next rwkv7 glm_moe_dsa llama4_text qwen3_5_text qwen3_5_moe_text
-    """.split()
+    [
+        "afm7",
+        "bailing_hybrid",
+        "bailing_moe_linear",
+        "bailing_moe_v3",
+        "deepseek_v32",
+        "deepseek_v41",
+        "falcon_h1",
+        "granitemoehybrid",
+        "jamba",
+        "kimi_k3",
+        "kimi_linear",
+        "lfm2",
+        "lfm2_moe",
+        "llama",
+        "llama4",
+        "longcat_flash",
+        "mamba",
+        "mamba2",
+        "minimax_m3_vl",
+        "ministral3",
+        "nanbeige",
+        "nemotron-nas",
+        "nemotron_h",
+        "olmo_hybrid",
+        "plamo2",
+        "qwen3_5",
+        "qwen3_next",
+        "rwkv7",
+        "glm_moe_dsa",
+        "llama4_text",
+        "qwen3_5_text",
+        "qwen3_5_moe_text",
+    ]
 )
 # Model files that expand a latent and cache keys and values per head.
 _EXPANDS_LATENT = frozenset({"deepseek_v2", "minicpm3", "youtu_llm"})

@@ -93,17 +93,8 @@ def _pool(plan: Plan, request: Request, sequences: int) -> tuple[int, int]:
     full = sequences * pad(request.context, plan.page_size)
     if not plan.hybrid:
         return full, 0
-    found = (
-        pools.hybrid_split(
-            full,
-            capacity.hybrid_cells(plan),
-            plan.page_size,
-            ratio=capacity.swa_ratio(plan),
-            window=None,
-        )
-        if full
-        else pools.Pools(max_total_num_tokens=0, full_tokens=0, swa_tokens=0)
-    )
+    rule = capacity.sliding_rule(plan)
+    found = pools.hybrid_split(full, capacity.hybrid_cells(plan), rule)
     return found.full_tokens or 0, found.swa_tokens or 0
 
 

@@ -37,11 +37,28 @@ HYBRID_ARCHITECTURES = frozenset(
 )
 # The same by model type, for configs that name no architecture.
 HYBRID_MODEL_TYPES = frozenset(
-    """
-    beam diffusion_gemma gemma4 gemma4_text gemma4_unified gemma4_unified_text gpt_oss granite_swa
-    granitemoe_swa inkling iquest_q1 laguna llama4 mellum mimo_v2 mimo_v2_flash muse_glimmer
-    step3p5 step3p7 unlimited_ocr
-    """.split()
+    [
+        "beam",
+        "diffusion_gemma",
+        "gemma4",
+        "gemma4_text",
+        "gemma4_unified",
+        "gemma4_unified_text",
+        "gpt_oss",
+        "granite_swa",
+        "granitemoe_swa",
+        "inkling",
+        "iquest_q1",
+        "laguna",
+        "llama4",
+        "mellum",
+        "mimo_v2",
+        "mimo_v2_flash",
+        "muse_glimmer",
+        "step3p5",
+        "step3p7",
+        "unlimited_ocr",
+    ]
 )
 
 

@@ -93,6 +93,7 @@ def plan_of(model: Model, request: Request) -> Plan:
     attn_dp = _attn_dp(values, request)
     attn_tp = request.tensor_parallel_size // attn_dp
     scales = _scales(values, packing)
+    packing = packing.resolved(torch_dtype(own).block_bytes, scales.layouts)
     hybrid = is_hybrid(model) and not values.flag("disable_hybrid_swa_memory")
     costs = _Costs(model, values, packing, scales, attn_tp, hybrid=hybrid)
     found = [parts(layer)[0] for layer in served_layers(model)]
@@ -146,8 +147,6 @@ class _Costs:
             attention.head_dim,
             attention.v_head_dim,
             self.packing,
-            model_itemsize=self.itemsize,
-            layouts=self.scales.layouts,
         )
 
     def latent(self, attention: LatentAttention, state: StateShape | None) -> LayerCost:
@@ -157,7 +156,6 @@ class _Costs:
             attention.kv_lora_rank,
             attention.qk_rope_head_dim,
             self.packing,
-            model_itemsize=self.itemsize,
             scaled_rows=bool(_indexed(self.model)) and not raw,
         )
         kpool = self.model.config.count_or("index_kpool", 1, least=1)
@@ -172,7 +170,7 @@ class _Costs:
     def sparse_index(self, attention: FullAttention) -> int:
         """MiniMax-M3's indexer: one head of keys in the sparse layers, in the cache's dtype."""
         widths = sum(extra.width for extra in attention.extras if not extra.positions)
-        return widths * (self.packing.itemsize or self.itemsize)
+        return widths * self.packing.itemsize
 
     def state(self, recurrent: RecurrentState) -> StateShape:
         convolutions = [s for s in recurrent.states if s.name.startswith("conv")]
@@ -194,10 +192,6 @@ class _Costs:
                 heads = heads_per_rank(attention.num_key_value_heads, self.attn_tp)
                 widest = max(widest, cells.workspace_bytes(heads, attention.head_dim, self.scales))
         return widest if self.packing.fp4 else 0
-
-    @property
-    def itemsize(self) -> int:
-        return torch_dtype(sixteen_bit(self.model)).block_bytes
 
     @property
     def state_dtype(self) -> str:

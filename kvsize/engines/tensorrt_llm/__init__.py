@@ -13,6 +13,7 @@ from kvsize.engines._settings import short_note, version_of, with_context
 from kvsize.engines.tensorrt_llm.blocks import (
     NAME,
     Memory,
+    StateRequest,
     blocks_per_sequence,
     estimate_token_bytes,
     hybrid,
@@ -205,13 +206,15 @@ def _hybrid(
         _budget(plan, memory),
         sum(layer.token_bytes for layer in layers),
         state,
-        max_batch_size=plan.values.whole("max_batch_size"),
-        pipeline_parallel_size=request.pipeline_parallel_size,
-        tokens_per_block=plan.tokens_per_block,
-        snapshot_interval=plan.values.whole("mamba_state_cache_interval") if reuse else 0,
-        max_tokens=plan.values.whole_or_none("max_tokens"),
-        max_draft_len=plan.values.whole("max_draft_len"),
-        block_reuse=reuse,
+        StateRequest(
+            max_batch_size=plan.values.whole("max_batch_size"),
+            pipeline_parallel_size=request.pipeline_parallel_size,
+            tokens_per_block=plan.tokens_per_block,
+            snapshot_interval=plan.values.whole("mamba_state_cache_interval") if reuse else 0,
+            max_tokens=plan.values.whole_or_none("max_tokens"),
+            max_draft_len=plan.values.whole("max_draft_len"),
+            block_reuse=reuse,
+        ),
     )
     details: dict[str, object] = {
         "max_tokens": found.max_tokens,

@@ -1,1 +1,0 @@
-"""Tests of the engines, one file per engine."""
