@@ -76,6 +76,13 @@ def parallel_notes(model: Model, ranks: int, latent_remedy: str) -> tuple[str | 
     )
 
 
+def uncounted_note(model: Model) -> str | None:
+    """A sentence for models with cross-attention, in engines whose figure leaves it out."""
+    if not any(isinstance(attention, CrossAttention) for attention in attentions(model)):
+        return None
+    return "The keys and values of encoder or image tokens are not counted."
+
+
 def sixteen_bit(model: Model) -> str:
     """The model's dtype as these engines run it: 32-bit checkpoints in float16, Gemma's in bfloat16.
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers, sixteen_bit
+from kvsize.engines._layers import (
+    parallel_notes,
+    parts,
+    recurrents,
+    served_layers,
+    sixteen_bit,
+    uncounted_note,
+)
 from kvsize.engines._result import Answer, assemble, stored
 from kvsize.engines._settings import (
     Values,
@@ -267,4 +274,5 @@ def _notes(model: Model, request: Request) -> tuple[str | None, ...]:
         "The recurrent states of its linear layers come from the same region and are not counted."
         if recurrents(model)
         else None,
+        uncounted_note(model),
     )

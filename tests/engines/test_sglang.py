@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import MODELS, replay
+from reference import MODELS, load, replay
 
 import kvsize
 from kvsize.engines.sglang import cells, deepseek_v4, mamba, memory, pools
@@ -16,23 +16,23 @@ from kvsize.engines.sglang.cells import DTYPES
 GIB = 2**30
 
 
-def fit(model: str, budget: int, **settings: Any) -> kvsize.Fit:
-    options = settings.pop("options", {})
-    config = settings.pop("config", None) or MODELS[model]
-    context = settings.pop("context", config["max_position_embeddings"])
+def fit(model: str, budget: int, **asked: Any) -> kvsize.Fit:
+    options = asked.pop("options", {})
+    config = asked.pop("config", None) or MODELS[model]
+    context = asked.pop("context", config["max_position_embeddings"])
     return kvsize.fit(
-        kvsize.load(config),
+        load(config),
         engine="sglang",
         context=context,
         kv_memory=budget,
         options=options,
-        **settings,
+        **asked,
     )
 
 
-def size(model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", None) or MODELS[model]
-    return kvsize.size(kvsize.load(config), context=context, engine="sglang", **settings)
+def size(model: str, context: int, **asked: Any) -> kvsize.Size:
+    config = asked.pop("config", None) or MODELS[model]
+    return kvsize.size(load(config), context=context, engine="sglang", **asked)
 
 
 # -- the reference rows ---------------------------------------------------------------------
@@ -194,12 +194,14 @@ def test_static_fraction_needs_both_options() -> None:
         fit("llama3_8b", GIB, options={"mem_fraction_static": 0.9})
 
 
+@settings(deadline=None)
 @given(budget=st.integers(10**8, 10**12), page=st.sampled_from([1, 16, 64]))
 def test_capacity_is_tight(budget: int, page: int) -> None:
     tokens = pools.plain_pool(budget, 131072, page).max_total_num_tokens
     assert tokens * 131072 <= budget < (tokens + page) * 131072
 
 
+@settings(deadline=None)
 @given(budget=st.integers(10**9, 10**12))
 def test_more_memory_never_holds_less(budget: int) -> None:
     cells_ = pools.HybridCells(full_bytes=24576, swa_bytes=24576)
@@ -208,6 +210,76 @@ def test_more_memory_never_holds_less(budget: int) -> None:
         for bytes_ in (budget, budget + 10**7)
     )
     assert small.max_total_num_tokens <= large.max_total_num_tokens
+
+
+RULE = pools.SlidingRule(page_size=1, window=128)
+GPT_OSS = pools.HybridCells(full_bytes=24576, swa_bytes=24576)
+
+
+def test_hybrid_token_limit() -> None:
+    assert pools.hybrid_pools(10**9, GPT_OSS, RULE, 1000).swa_tokens == 800
+
+
+def test_a_model_that_only_slides() -> None:
+    only = pools.HybridCells(full_bytes=0, swa_bytes=1000)
+    found = pools.hybrid_pools(10**6, only, RULE)
+    assert found == pools.Pools(max_total_num_tokens=1000, full_tokens=0, swa_tokens=1000)
+
+
+def test_request_cap_with_drafts() -> None:
+    base = {"chunked_prefill_size": 8192, "draft_tokens": 4, "steps": 3}
+    overlapped = pools.swa_request_cap(8, RULE, pools.Scheduling(**base))
+    assert overlapped == 8 * (128 + 128 * 4 + 1 + 2 * 4) + 2 * 8192 + 1
+    turns = pools.Scheduling(**base, overlap=False)
+    assert pools.swa_request_cap(8, RULE, turns) == 8 * (128 + 128 * 4 + 1 + 4) + 8192 + 1
+    tree = pools.Scheduling(**base, overlap=False, topk=2)
+    paged = pools.SlidingRule(page_size=64, window=128)
+    assert pools.swa_request_cap(1, paged, tree) == 128 + 512 + 64 + 2 * 128 + 8192 + 64
+
+
+def test_request_cap_leaves_the_rest() -> None:
+    assert pools.capped_pools(2 * 10**9, GPT_OSS, 1, 18449, 100) == pools.Pools(
+        max_total_num_tokens=100, full_tokens=100, swa_tokens=100
+    )
+    with pytest.raises(kvsize.EngineRefuses, match="leaves no room for the full pool"):
+        pools.capped_pools(10**8, GPT_OSS, 1, 18449)
+
+
+def test_no_page_fits() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="not enough memory for one page"):
+        pools.plain_pool(63 * 131072, 131072, 64)
+
+
+def test_requests() -> None:
+    assert pools.max_num_reqs(10**7, 8192) == 4096
+    assert pools.max_num_reqs(10**6, 8192, max_running_requests=7) == 7
+    with pytest.raises(kvsize.EngineRefuses, match="2 recurrent states serve no request"):
+        pools.max_num_reqs(10**6, 8192, state_slots=2, slots_per_request=3)
+
+
+def test_table_columns_for_drafts() -> None:
+    assert cells.req_to_token_extra(1, 4, 3, 1) == 8
+    assert cells.req_to_token_extra(64, 4, 3, 1) == 2 * 4 + 63
+    assert cells.decode_alloc(64, 4, 3, 2) == 2 * 64 * 2  # two pages for each of two branches
+
+
+def test_states_alone_count_one_context() -> None:
+    config = {
+        "model_type": "mamba2",
+        "torch_dtype": "bfloat16",
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "state_size": 16,
+        "num_heads": 8,
+        "head_dim": 16,
+        "n_groups": 1,
+        "conv_kernel": 4,
+        "expand": 2,
+        "max_position_embeddings": 4096,
+    }
+    found = fit("", GIB, config=config)
+    assert (found.tokens, found.block_bytes) == (4096, 0)
+    assert size("", 8, config=config).details == {"page_size": 1}
 
 
 # -- states ---------------------------------------------------------------------------------
@@ -260,6 +332,20 @@ def test_no_state_fits() -> None:
         fit("qwen3_next_80b", 10**8)
 
 
+def test_states_follow_the_requests_without_a_radix_cache() -> None:
+    options = {"disable_radix_cache": True, "max_running_requests": 12}
+    found = fit("qwen3_next_80b", 10 * GIB, options=options)
+    assert found.details["max_mamba_cache_size"] == 12
+    wanted = mamba.Wanted(max_running_requests=12, radix_cache=False, slots_per_request=1)
+    assert mamba.intermediate_requests(12, wanted) == 12
+
+
+def test_windows_of_draft_trees_are_not_shared() -> None:
+    tree = QWEN3_NEXT.draft_bytes(4, topk=2) - QWEN3_NEXT.draft_bytes(4)
+    assert tree == 8192 * (4 * 3 - 6) * 2
+    assert mamba.StateShape(channels=8, kernel=3).bytes == 8 * 2 * 2
+
+
 # -- a size and its ranks -------------------------------------------------------------------
 def test_size_of_one_sequence() -> None:
     found = size("llama3_8b", 2048)
@@ -304,6 +390,7 @@ def test_pipeline_stages() -> None:
     assert sum(found.layer_bytes) == found.total_bytes
 
 
+@settings(deadline=None)
 @given(
     context=st.integers(1, 10**6),
     sequences=st.integers(1, 64),
@@ -311,14 +398,37 @@ def test_pipeline_stages() -> None:
     ranks=st.sampled_from([1, 2, 8, 16]),
 )
 def test_size_laws(context: int, sequences: int, page: int, ranks: int) -> None:
-    settings = {"sequences": sequences, "options": {"page_size": page}}
-    found = size("gpt_oss_20b", context, tensor_parallel_size=ranks, **settings)
-    more = size("gpt_oss_20b", context + 1, tensor_parallel_size=ranks, **settings)
-    whole = size("gpt_oss_20b", context, **settings)
+    asked = {"sequences": sequences, "options": {"page_size": page}}
+    found = size("gpt_oss_20b", context, tensor_parallel_size=ranks, **asked)
+    more = size("gpt_oss_20b", context + 1, tensor_parallel_size=ranks, **asked)
+    whole = size("gpt_oss_20b", context, **asked)
     assert found.total_bytes <= more.total_bytes
     assert found.total_bytes <= found.allocated_bytes
     assert found.total_bytes >= whole.total_bytes
     assert sum(found.rank_bytes) == sum(found.layer_bytes) == found.total_bytes
+
+
+def test_draft_layers_of_the_config() -> None:
+    found = size("deepseek_v3", 64, options={"speculative_algorithm": "EAGLE"})
+    assert found.layer_bytes == (64 * 1152,) * 62
+
+
+def test_drafts_have_rows_and_states() -> None:
+    options = {"speculative_algorithm": "EAGLE", "eagle_draft_num_layers": 1}
+    found = size("qwen3_next_80b", 1000, options=options)
+    state = 3 * QWEN3_NEXT.bytes + 2 * QWEN3_NEXT.draft_bytes(4)
+    assert found.layer_bytes[0] == state
+    assert found.layer_bytes[48:] == (1000 * 2048,)
+    assert found.groups[-1].kind == "draft layers"
+    with pytest.raises(kvsize.UsageError, match="names no draft layers"):
+        size("llama3_8b", 1, options={"speculative_algorithm": "EAGLE"})
+
+
+def test_the_shared_row_of_flashinfer() -> None:
+    options = {"prefill_attention_backend": "flashinfer", "page_size": 64}
+    found = size("llama3_8b", 64, kv_dtype="nvfp4", options=options)
+    assert found.total_bytes == 64 * 38912
+    assert found.groups[-1].kind == "dequantized row"
 
 
 def test_unknown_dtype_names_those_there_are() -> None:
@@ -353,6 +463,14 @@ def test_graph_defaults(gpu_mib: int, ranks: int, expected: memory.Graphs) -> No
 def test_default_fraction_of_an_h100() -> None:
     # 512 + 8192 × 1.5 + 128 + 2 × 256 + 8 × 58 graphs = 13,904 MiB reserved
     assert memory.prefill_graph_sizes(8192) == 58
+    few = memory.Launch(attn_dp_size=2)
+    reserved = 512 + 8192 * 1.5 + 128 + 256 * 2 + 256 * 2 * 3 + 58 * 8
+    assert memory.default_mem_fraction_static(81559, few) == round((81559 - reserved) / 81559, 3)
+    small = memory.default_mem_fraction_static(16384, memory.Launch())
+    assert small == round((16384 - 512 - 3072 - 128 - 16 - 8 * 42) / 16384, 3)
+    many = memory.Launch(tensor_parallel_size=8, attn_dp_size=8, latent=True)
+    reserved = 512 + 8192 * 1.5 + 1024 + 512 * 2 + 512 * 8 * 4.5 + 1536
+    assert memory.default_mem_fraction_static(81559, many) == round((81559 - reserved) / 81559, 3)
     assert memory.default_mem_fraction_static(81559, memory.Launch()) == round(
         (81559 - 13904) / 81559, 3
     )
@@ -379,25 +497,8 @@ def test_deepseek_v4_rows() -> None:
     assert deepseek_v4.full_token_bytes(V4) == pytest.approx(full, rel=1e-12)
 
 
-V4_CONFIG = {
-    "model_type": "deepseek_v4",
-    "architectures": ["DeepseekV4ForCausalLM"],
-    "torch_dtype": "bfloat16",
-    "num_hidden_layers": 4,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 1,
-    "head_dim": 512,
-    "qk_rope_head_dim": 64,
-    "index_head_dim": 128,
-    "sliding_window": 128,
-    "hidden_size": 4096,
-    "compress_ratios": [0, 4, 128, 4],
-    "max_position_embeddings": 1048576,
-}
-
-
 def test_deepseek_v4_layers() -> None:
-    found = size("", 25600, config=V4_CONFIG)
+    found = size("", 25600, config=MODELS["deepseek_v4"])
     pages, swa_pages = 100, 10
     window = swa_pages * 149760
     csa = window + pages * 37440 + 6400 * 132 + swa_pages * 8 * 4 * 640 * 4
@@ -405,8 +506,21 @@ def test_deepseek_v4_layers() -> None:
     assert found.layer_bytes == (window, csa, hca, csa)
 
 
+def test_deepseek_v4_needs_room_for_a_window() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="a sliding pool of 0 tokens"):
+        fit("", 10**8, config=MODELS["deepseek_v4"], context=8192)
+    with pytest.raises(kvsize.UsageError, match="compression other than by 4 and 128"):
+        size("", 1, config=MODELS["deepseek_v4"] | {"compress_rate_hca": 64})
+
+
+def test_deepseek_v4_with_a_request_limit() -> None:
+    options = {"max_running_requests": 16}
+    found = fit("", 10**9, config=MODELS["deepseek_v4"], context=8192, options=options)
+    assert found.details["max_running_requests"] == 16
+
+
 def test_deepseek_v4_tokens() -> None:
-    found = fit("", 10**10, config=V4_CONFIG, context=8192)
+    found = fit("", 10**10, config=MODELS["deepseek_v4"], context=8192)
     shape = deepseek_v4.Shape(
         rates=(None, 4, 128, 4),
         head_dim=512,
@@ -429,6 +543,8 @@ def test_a_modelopt_checkpoint_decides_auto() -> None:
     found = size("", 1024, config=config)
     assert (found.kv_dtype, found.total_bytes) == ("fp8_e4m3", 1024 * 65536)
     assert size("", 1024, config=config, kv_dtype="bf16").total_bytes == 1024 * 131072
+    named = {"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"}
+    assert size("", 1, config=config | {"quantization_config": named}).kv_dtype == "fp8_e4m3"
 
 
 def test_a_float32_checkpoint_runs_in_float16() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import MODELS, replay
+from reference import MODELS, load, replay
 
 import kvsize
 from kvsize.engines.tensorrt_llm import blocks, windows
@@ -18,21 +18,21 @@ DTYPES = {"bf16": "bfloat16"}
 PREFIX = {"deepseek_v3_mla": "deepseek_v3", "deepseek_v32_dsa": "deepseek_v32"}
 
 
-def fit(model: str, memory: int, **settings: Any) -> kvsize.Fit:
-    config = settings.pop("config", None) or MODELS[model]
-    context = settings.pop("context", config["max_position_embeddings"])
+def fit(model: str, memory: int, **asked: Any) -> kvsize.Fit:
+    config = asked.pop("config", None) or MODELS[model]
+    context = asked.pop("context", config["max_position_embeddings"])
     return kvsize.fit(
-        kvsize.load(config),
+        load(config),
         engine="tensorrt-llm",
         context=context,
         kv_memory=memory,
-        **settings,
+        **asked,
     )
 
 
-def size(model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", None) or MODELS[model]
-    return kvsize.size(kvsize.load(config), context=context, engine="tensorrt-llm", **settings)
+def size(model: str, context: int, **asked: Any) -> kvsize.Size:
+    config = asked.pop("config", None) or MODELS[model]
+    return kvsize.size(load(config), context=context, engine="tensorrt-llm", **asked)
 
 
 # -- the reference rows ---------------------------------------------------------------------
@@ -220,6 +220,8 @@ def test_shares_override_the_equal_split() -> None:
 def test_stated_windows() -> None:
     found = fit("gpt_oss_20b", 40 * GIB, options={"max_attention_window": "131072"})
     assert found.blocks == 40 * GIB // (49152 * 32)
+    with pytest.raises(kvsize.UsageError, match="max_attention_window cannot be 'all'"):
+        fit("gpt_oss_20b", 40 * GIB, options={"max_attention_window": "all"})
     with pytest.raises(kvsize.UsageError, match="max_attention_window cannot be '0'"):
         fit("gpt_oss_20b", 40 * GIB, options={"max_attention_window": "0"})
 
@@ -275,12 +277,14 @@ def test_refusals() -> None:
         fit("llama3_8b", GIB, options={"free_gpu_memory_fraction": 1.0})
 
 
+@settings(deadline=None)
 @given(memory=st.integers(10**9, 10**12), ranks=st.sampled_from([1, 2, 8]))
 def test_capacity_is_tight(memory: int, ranks: int) -> None:
     found = fit("llama3_8b", memory, tensor_parallel_size=ranks)
     assert found.blocks * found.block_bytes <= memory < (found.blocks + 1) * found.block_bytes
 
 
+@settings(deadline=None)
 @given(context=st.integers(1, 10**6), sequences=st.integers(1, 9))
 def test_size_laws(context: int, sequences: int) -> None:
     found = size("gpt_oss_20b", context, sequences=sequences)

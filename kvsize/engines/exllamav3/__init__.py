@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import compressed_rows, parts, served_layers
+from kvsize.engines._layers import compressed_rows, parts, served_layers, uncounted_note
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import (
     named_dtype,
@@ -290,4 +290,5 @@ def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
         if 0 < heads < plan.ranks
         else None,
         rings if sliding and plan.rings else None,
+        uncounted_note(model),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers
+from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers, uncounted_note
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import Values, short_note, version_of, with_context
 from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, Startup, capacity
@@ -136,4 +136,4 @@ def _details(plan: Plan) -> dict[str, object]:
 
 def _notes(model: Model, request: Request) -> tuple[str | None, ...]:
     remedy = "with `attn_tp_size` 1 and `dp` each serves its own requests"
-    return parallel_notes(model, request.tensor_parallel_size, remedy)
+    return (*parallel_notes(model, request.tensor_parallel_size, remedy), uncounted_note(model))

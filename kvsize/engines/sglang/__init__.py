@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import kind_of, parallel_notes, served_layers
+from kvsize.engines._layers import kind_of, parallel_notes, served_layers, uncounted_note
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import short_note, version_of, with_context
 from kvsize.engines.sglang import capacity, cells, compressed, mamba, pools
@@ -173,4 +173,5 @@ def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
         "SGLang keeps every token of this model's sliding layers: it has no second pool for it."
         if windows and not sliding
         else None,
+        uncounted_note(model),
     )

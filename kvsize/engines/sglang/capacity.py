@@ -130,7 +130,7 @@ def capacity(plan: Plan, context: int, rest_gib: float) -> Capacity:
         found = mamba.state_slots(rest_gib, per_state, wanted)
         slots, rest_gib = found.max_mamba_cache_size, found.rest_gib
         details |= {"max_mamba_cache_size": slots, "mamba_cache_per_req": per_state}
-    pool, cell = _pools(plan, pools.budget_bytes(rest_gib))
+    pool, cell = _pools(plan, pools.budget_bytes(rest_gib), context)
     requests = pools.max_num_reqs(
         pool.max_total_num_tokens,
         context,
@@ -170,13 +170,12 @@ def _all_tensor_bytes(plan: Plan, pool: pools.Pools, details: dict[str, object])
     return total + (states if isinstance(states, int) else 0)
 
 
-def _pools(plan: Plan, budget: int) -> tuple[pools.Pools, float]:
+def _pools(plan: Plan, budget: int, context: int) -> tuple[pools.Pools, float]:
     limit = plan.values.whole_or_none("max_total_tokens")
     if not plan.hybrid:
         cell = plain_cell(plan)
-        if not cell:
-            msg = f"{NAME}: the model keeps no keys and values, so there are no tokens to count."
-            raise UsageError(msg, "use size: its cache is made of recurrent states.")
+        if not cell:  # states alone: the engine counts the tokens of one context
+            return pools.Pools(max_total_num_tokens=limit or context), cell
         return pools.plain_pool(budget, cell, plan.page_size, limit), cell
     found, rule, cap = hybrid_cells(plan), sliding_rule(plan), _request_cap(plan)
     if cap is not None and found.full_bytes:

@@ -125,8 +125,6 @@ def index_row_bytes(index_head_dim: int, index_kpool: int = 1) -> int:
 
 def with_draft(cell_bytes: int, draft_layers: int, layers: int) -> int:
     """The cell with an EAGLE/MTP draft, taken to cost what the target's layers cost on average."""
-    if not draft_layers or not layers:
-        return cell_bytes
     return cell_bytes + int(cell_bytes * draft_layers / layers)
 
 
