@@ -163,6 +163,10 @@ def test_quantized_model() -> None:
     assert mixed.kv_dtype == "k8v4"
 
 
+def test_quantized_latent() -> None:
+    assert size("deepseek_v3", 256, kv_dtype="q4").layer_bytes == (256 * 416,) * 61
+
+
 def test_pages() -> None:
     assert size("llama3_8b", 1000).total_bytes == 1024 * 131072
     assert size("llama3_8b", 1, options={"max_num_tokens": 512}).total_bytes == 512 * 131072
@@ -201,14 +205,14 @@ def test_no_such_dtype() -> None:
         size("llama3_8b", 1, kv_dtype="fp8")
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(memory=st.integers(10**8, 10**12), bits=st.integers(2, 8))
 def test_capacity_is_tight(memory: int, bits: int) -> None:
     found = fit("llama3_8b", memory, kv_dtype=f"q{bits}")
     assert found.blocks * found.block_bytes <= memory < (found.blocks + 1) * found.block_bytes
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(context=st.integers(1, 10**5), sequences=st.integers(1, 9), bits=st.integers(2, 7))
 def test_size_laws(context: int, sequences: int, bits: int) -> None:
     found = size("llama3_8b", context, sequences=sequences, kv_dtype=f"q{bits}")

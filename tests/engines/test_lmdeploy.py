@@ -120,7 +120,7 @@ def test_turbomind_says_what_it_leaves_out() -> None:
     )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(region=st.integers(0, 10**12), block=st.integers(1, 2 * GIB))
 def test_slabs_hold_less_than_the_region(region: int, block: int) -> None:
     found = turbomind.slabs(region, block)
@@ -260,14 +260,14 @@ def test_pytorch_refusals() -> None:
         size(PYTORCH, "llama3_8b", 1, tensor_parallel_size=3)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(memory=st.integers(10**8, 10**12), policy=st.sampled_from([0, 4, 8, 16, 42]))
 def test_capacity_is_tight(memory: int, policy: int) -> None:
     found = fit(PYTORCH, "llama3_8b", memory, options={"quant_policy": policy})
     assert found.blocks * found.block_bytes <= memory < (found.blocks + 1) * found.block_bytes
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     context=st.integers(1, 10**5),
     sequences=st.integers(1, 9),

@@ -194,14 +194,14 @@ def test_static_fraction_needs_both_options() -> None:
         fit("llama3_8b", GIB, options={"mem_fraction_static": 0.9})
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(budget=st.integers(10**8, 10**12), page=st.sampled_from([1, 16, 64]))
 def test_capacity_is_tight(budget: int, page: int) -> None:
     tokens = pools.plain_pool(budget, 131072, page).max_total_num_tokens
     assert tokens * 131072 <= budget < (tokens + page) * 131072
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(budget=st.integers(10**9, 10**12))
 def test_more_memory_never_holds_less(budget: int) -> None:
     cells_ = pools.HybridCells(full_bytes=24576, swa_bytes=24576)
@@ -390,7 +390,7 @@ def test_pipeline_stages() -> None:
     assert sum(found.layer_bytes) == found.total_bytes
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     context=st.integers(1, 10**6),
     sequences=st.integers(1, 64),

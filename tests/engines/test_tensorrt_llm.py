@@ -277,14 +277,14 @@ def test_refusals() -> None:
         fit("llama3_8b", GIB, options={"free_gpu_memory_fraction": 1.0})
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(memory=st.integers(10**9, 10**12), ranks=st.sampled_from([1, 2, 8]))
 def test_capacity_is_tight(memory: int, ranks: int) -> None:
     found = fit("llama3_8b", memory, tensor_parallel_size=ranks)
     assert found.blocks * found.block_bytes <= memory < (found.blocks + 1) * found.block_bytes
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(context=st.integers(1, 10**6), sequences=st.integers(1, 9))
 def test_size_laws(context: int, sequences: int) -> None:
     found = size("gpt_oss_20b", context, sequences=sequences)

@@ -11,7 +11,7 @@ import pytest
 
 import kvsize
 
-FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "oracles"
+FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "oracles"
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 DEEPSEEK = {
