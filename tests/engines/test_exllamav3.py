@@ -194,6 +194,11 @@ def test_states_and_pages() -> None:  # gdn_qwen3next_B16_hist0
     assert (found.blocks, found.block_bytes) == (5, 256 * 24576)
 
 
+def test_slots_must_fit() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="slots of states alone take 1,245,708,288"):
+        fit("qwen3_next_80b", 10**9)
+
+
 def test_a_model_without_pages() -> None:
     config = MODELS["gpt_oss_20b"] | {"layer_types": ["sliding_attention"] * 24}
     with pytest.raises(kvsize.EngineRefuses, match="no layer of config has pages"):

@@ -236,6 +236,11 @@ def test_prefill_steps_are_halved_to_fit() -> None:
     assert found == blocks.Capacity(blocks=19, max_prefill_token_num=8000)
 
 
+def test_state_slots_must_fit() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="130 state slots take"):
+        fit(PYTORCH, "qwen3_next_80b", 10**9)
+
+
 def test_no_step_leaves_sixteen_blocks() -> None:
     startup = blocks.Startup(ratio=1.0, max_prefill_token_num=8, max_batches=1, vocab_size=1)
     with pytest.raises(kvsize.EngineRefuses, match="no prefill step leaves 16 blocks"):

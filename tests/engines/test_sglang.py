@@ -586,3 +586,47 @@ def test_public_log(
     config = MODELS["llama3_8b"] | model | {"head_dim": 128}
     found = size("", tokens, config=config, kv_dtype=dtype, tensor_parallel_size=ranks)
     assert round(found.allocated_bytes / ranks / 2 / GIB, 2) == half_gib
+
+
+def test_public_log_of_two_pools() -> None:
+    # a public experiment with Gemma-4-26B-A4B: 3.18 GB, swa size 29664, full size 37081
+    found = pools.hybrid_split(37081, GPT_OSS, pools.SlidingRule(page_size=1, window=1024))
+    assert (found.full_tokens, found.swa_tokens) == (37081, 29664)
+    swa = 25 * cells.mha_layer_bytes(8, 256, 256, DTYPES["fp8_e4m3"])
+    full = 5 * cells.mha_layer_bytes(2, 512, 512, DTYPES["fp8_e4m3"])
+    assert round((29665 * swa + 37082 * full) / GIB, 2) == 3.18
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tokens", "gib"),
+    [
+        ("auto", 209413, 13.71),  # notes on Kimi-K2.6, 61 layers
+        ("fp8_e4m3", 524288, 17.16),  # a parser's sample of DeepSeek-V3
+    ],
+)
+def test_public_logs_of_latents(dtype: str, tokens: int, gib: float) -> None:
+    found = size("deepseek_v3", tokens, kv_dtype=dtype)
+    assert round(found.allocated_bytes / GIB, 2) == gib
+
+
+def test_public_log_of_sparse_attention() -> None:
+    # sgl-project/sglang#11309: DeepSeek-V3.2 with an FP8 cache, 975424 tokens, 43.67 GB
+    found = size("deepseek_v32", 975424, kv_dtype="fp8_e4m3")
+    assert round(found.allocated_bytes / GIB, 2) == 43.67
+
+
+@pytest.mark.parametrize(
+    ("slots", "layers", "state", "ssm_gib"),
+    [
+        # Nemotron-3-Nano-Omni on four ranks: 2211 slots
+        (2211, 23, mamba.StateShape(channels=1536, kernel=4, recurrent=(16, 64, 128)), 24.84),
+        # granite-4.0-h-micro: 38 slots
+        (38, 36, mamba.StateShape(channels=4352, kernel=4, recurrent=(64, 64, 128)), 2.74),
+        # Qwen3.5-9B on two ranks: 186 slots
+        (186, 24, mamba.StateShape(channels=4096, kernel=4, recurrent=(16, 128, 128)), 4.38),
+    ],
+)
+def test_public_logs_of_states(
+    slots: int, layers: int, state: mamba.StateShape, ssm_gib: float
+) -> None:
+    assert round((slots + 1) * layers * state.recurrent_bytes / GIB, 2) == ssm_gib

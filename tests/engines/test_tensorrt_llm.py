@@ -270,6 +270,23 @@ def test_short_memory_is_said() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("model", "tokens", "allocated"),
+    [
+        ("llama3_8b", 220480, 28898754560),  # 26.91 GiB: an example of ai-dynamo
+        ("llama3_8b", 12800, 1677721600),  # 1.56 GiB: notes on a voice pipeline
+        ("llama2_7b", 132608, 69524783104),  # NVIDIA/TensorRT-LLM#1400
+    ],
+)
+def test_public_logs(model: str, tokens: int, allocated: int) -> None:
+    assert size(model, tokens).total_bytes == allocated
+
+
+def test_states_may_leave_no_block() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="not one block fits"):
+        fit("qwen3_next_80b", 40 * GIB)
+
+
 def test_refusals() -> None:
     with pytest.raises(kvsize.UsageError, match="tensorrt-llm has no KV dtype 'mxfp8'"):
         size("llama3_8b", 1, kv_dtype="mxfp8")

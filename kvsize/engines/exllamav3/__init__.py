@@ -127,7 +127,8 @@ def size(model: Model, request: Request) -> Size:
 def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     """The pages that `kv_memory` bytes per device hold beside the slots of states.
 
-    The fullest device decides. Raises EngineRefuses for a model whose cache has no pages.
+    The fullest device decides. Raises EngineRefuses for a model without pages, and where the slots
+    alone do not fit.
     """
     request = with_context(model, request, NAME)
     page = _plan(model, request, PAGE_SIZE)
@@ -146,6 +147,9 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     if blocks is None:
         msg = f"{NAME}: no layer of {model.name} has pages, so there are none to count."
         raise EngineRefuses(msg, "use size: its cache is made of slots.")
+    if blocks < 0:
+        msg = f"{NAME}: the slots of states alone take {fixed_bytes:,} bytes."
+        raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size.")
     needed = pad(request.context, PAGE_SIZE) // PAGE_SIZE
     short = short_note(blocks, needed, "pages", "longer jobs are refused")
     return Fit(

@@ -59,7 +59,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
 
     Without `cache_max_entry_count`, `kv_memory` is the cache's own budget; with it, the free memory
     after loading, of which the engine keeps runtime buffers and (1 - ratio) free. Raises
-    EngineRefuses when the engine does not start or one sequence does not fit.
+    EngineRefuses when the engine does not start.
     """
     request = with_context(model, request, NAME)
     plan = plan_of(model, request)
@@ -69,6 +69,9 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         raise EngineRefuses(msg, "use a model with attention layers.")
     details = _details(plan)
     left = kv_memory - plan.slots * plan.slot_bytes
+    if left <= 0:
+        msg = f"{NAME}: {plan.slots:,} state slots take {plan.slots * plan.slot_bytes:,} bytes."
+        raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size.")
     ratio = plan.values.number_or_none("cache_max_entry_count")
     if ratio is None:
         blocks = left // block_bytes

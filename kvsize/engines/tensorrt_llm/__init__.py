@@ -86,7 +86,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     """The blocks that fit per rank; the pipeline stage with the dearest tokens decides.
 
     Without `free_gpu_memory_fraction`, `kv_memory` is the pools' budget; with it, the memory
-    available after the profiling run. Raises EngineRefuses for a model without blocks.
+    available after the profiling run. Raises EngineRefuses where not one block fits.
     """
     request = with_context(model, request, NAME)
     plan = plan_of(model, request)
@@ -103,6 +103,9 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         blocks, details = _windows(plan, layers, memory, windows)
     else:
         blocks, details = _single(model, plan, layers, memory)
+    if blocks <= 0:
+        msg = f"{NAME}: not one block fits, and the engine does not start without."
+        raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size for states.")
     needed = blocks_per_sequence(request.context, plan.tokens_per_block)
     short = short_note(blocks, needed, "blocks", "the engine cuts max_seq_len to what fits")
     return Fit(
