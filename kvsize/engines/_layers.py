@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvsize.layers import (
@@ -37,9 +37,25 @@ def parts(layer: Layer) -> tuple[Attention | None, RecurrentState | None]:
     return layer, None
 
 
+def served_layers(model: Model) -> tuple[Layer, ...]:
+    """The layers as serving engines cache them, where that differs from transformers.
+
+    Falcon's new decoder architecture: transformers repeats each KV head for its query heads
+    before caching, the engines store `num_kv_heads`.
+    """
+    config = model.config
+    if model.model_type != "falcon" or not config.flag("new_decoder_architecture"):
+        return model.layers
+    heads = config.count("num_kv_heads")
+    return tuple(
+        replace(layer, num_key_value_heads=heads) if isinstance(layer, FullAttention) else layer
+        for layer in model.layers
+    )
+
+
 def attentions(model: Model) -> tuple[Attention, ...]:
     """The attention of every layer that has one."""
-    found = (parts(layer)[0] for layer in model.layers)
+    found = (parts(layer)[0] for layer in served_layers(model))
     return tuple(attention for attention in found if attention is not None)
 
 
@@ -60,6 +76,13 @@ def parallel_notes(model: Model, ranks: int, latent_remedy: str) -> tuple[str | 
     )
 
 
+def uncounted_note(model: Model) -> str | None:
+    """A sentence for models with cross-attention, in engines whose figure leaves it out."""
+    if not any(isinstance(attention, CrossAttention) for attention in attentions(model)):
+        return None
+    return "The keys and values of encoder or image tokens are not counted."
+
+
 def sixteen_bit(model: Model) -> str:
     """The model's dtype as these engines run it: 32-bit checkpoints in float16, Gemma's in bfloat16.
 
@@ -71,7 +94,7 @@ def sixteen_bit(model: Model) -> str:
 
 
 def checkpoint_kv_dtype(model: Model) -> str | None:
-    """ "fp8" where a ModelOpt checkpoint says its cache is FP8, which "auto" then means.
+    """What "auto" means for a ModelOpt checkpoint with an FP8 cache: fp8; None otherwise.
 
     SGLang 0.5.23 layers/quantization/modelopt_quant.py; TensorRT-LLM reads the same section.
     """
@@ -140,7 +163,7 @@ def tensors_of(layer: Layer, dtype: str) -> tuple[str, ...]:
 
 
 def kind_of(layer: Layer) -> str:
-    """What a group of such layers is called: full, sliding, latent, recurrent state …"""
+    """What a group of such layers is called, such as `full attention`."""
     attention, recurrent = parts(layer)
     names = {
         "FullAttention": "full attention",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kvsize.dtypes import canonical
 from kvsize.engines.options import resolve
 from kvsize.errors import UsageError
-from kvsize.record import replace
 from kvsize.suggest import nearest
 
 if TYPE_CHECKING:
@@ -21,34 +20,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """An engine's options with their values, typed at the place of use."""
+    """An engine's options with their values, checked by `resolve` and typed at the place of use."""
 
     engine: str
     values: Mapping[str, object]
 
     def whole(self, name: str) -> int:
         """The integer option `name`, which always has a value."""
-        value = self.values[name]
-        if not isinstance(value, int):
-            msg = f"{self.engine}: {name} must be a whole number."
-            raise UsageError(msg, f"`kvsize engines {self.engine}` lists the options.")
-        return value
+        return cast("int", self.values[name])
 
     def whole_or_none(self, name: str) -> int | None:
         """The integer option `name`, or None where it was left open."""
-        return None if self.values[name] is None else self.whole(name)
+        return cast("int | None", self.values[name])
 
     def number(self, name: str) -> float:
         """The float option `name`, which always has a value."""
-        value = self.values[name]
-        if not isinstance(value, int | float):
-            msg = f"{self.engine}: {name} must be a number."
-            raise UsageError(msg, f"`kvsize engines {self.engine}` lists the options.")
-        return float(value)
+        return cast("float", self.values[name])
 
     def number_or_none(self, name: str) -> float | None:
         """The float option `name`, or None where it was left open."""
-        return None if self.values[name] is None else self.number(name)
+        return cast("float | None", self.values[name])
 
     def flag(self, name: str) -> bool:
         """The boolean option `name`."""

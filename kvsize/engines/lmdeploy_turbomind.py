@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import parallel_notes, parts, recurrents, sixteen_bit
+from kvsize.engines._layers import (
+    parallel_notes,
+    parts,
+    recurrents,
+    served_layers,
+    sixteen_bit,
+    uncounted_note,
+)
 from kvsize.engines._result import Answer, assemble, stored
 from kvsize.engines._settings import (
     Values,
@@ -191,7 +198,7 @@ def size(model: Model, request: Request) -> Size:
     ranks = request.tensor_parallel_size
     layers = [
         stored(layer, plan.dtype, [blocks * plan.layer_block_bytes(layer)] * ranks)
-        for layer in model.layers
+        for layer in served_layers(model)
     ]
     answer = Answer(
         engine=NAME,
@@ -200,7 +207,7 @@ def size(model: Model, request: Request) -> Size:
         kv_dtype=plan.dtype,
         details={
             "blocks": blocks,
-            "block_bytes": sum(plan.layer_block_bytes(layer) for layer in model.layers),
+            "block_bytes": sum(plan.layer_block_bytes(layer) for layer in served_layers(model)),
             "cache_block_seq_len": plan.block_len,
         },
         notes=_notes(model, request),
@@ -218,7 +225,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     plan = _plan(model, request)
     version = version_of(NAME, VERSIONS, request.engine_version)
     region = _region(plan.values.number_or_none("cache_max_entry_count"), kv_memory)
-    block_bytes = sum(plan.layer_block_bytes(layer) for layer in model.layers)
+    block_bytes = sum(plan.layer_block_bytes(layer) for layer in served_layers(model))
     if not block_bytes:
         msg = f"{NAME}: {model.name} keeps no keys and values, so there are no blocks to count."
         raise EngineRefuses(msg, "use a model with attention layers.")
@@ -267,4 +274,5 @@ def _notes(model: Model, request: Request) -> tuple[str | None, ...]:
         "The recurrent states of its linear layers come from the same region and are not counted."
         if recurrents(model)
         else None,
+        uncounted_note(model),
     )

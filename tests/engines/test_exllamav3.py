@@ -5,24 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import MODELS, replay
+from reference import MODELS, load, replay
 
 import kvsize
 from kvsize.engines.exllamav3 import layers
 
 
-def size(model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", MODELS[model])
-    return kvsize.size(kvsize.load(config), context=context, engine="exllamav3", **settings)
+def size(model: str, context: int, **asked: Any) -> kvsize.Size:
+    config = asked.pop("config", None) or MODELS[model]
+    return kvsize.size(load(config), context=context, engine="exllamav3", **asked)
 
 
-def fit(model: str, memory: int, **settings: Any) -> kvsize.Fit:
+def fit(model: str, memory: int, **asked: Any) -> kvsize.Fit:
     config = MODELS[model]
-    return kvsize.fit(
-        kvsize.load(config), engine="exllamav3", context=256, kv_memory=memory, **settings
-    )
+    return kvsize.fit(load(config), engine="exllamav3", context=256, kv_memory=memory, **asked)
 
 
 # -- the reference rows ---------------------------------------------------------------------
@@ -165,8 +163,13 @@ def test_quantized_model() -> None:
     assert mixed.kv_dtype == "k8v4"
 
 
+def test_quantized_latent() -> None:
+    assert size("deepseek_v3", 256, kv_dtype="q4").layer_bytes == (256 * 416,) * 61
+
+
 def test_pages() -> None:
     assert size("llama3_8b", 1000).total_bytes == 1024 * 131072
+    assert size("llama3_8b", 1, options={"max_num_tokens": 512}).total_bytes == 512 * 131072
     with pytest.raises(kvsize.EngineRefuses, match="1,000 is not a multiple of 256") as error:
         size("llama3_8b", 1, options={"max_num_tokens": 1000})
     assert error.value.hint == "use 768 or 1,024."
@@ -191,10 +194,15 @@ def test_states_and_pages() -> None:  # gdn_qwen3next_B16_hist0
     assert (found.blocks, found.block_bytes) == (5, 256 * 24576)
 
 
+def test_slots_must_fit() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="slots of states alone take 1,245,708,288"):
+        fit("qwen3_next_80b", 10**9)
+
+
 def test_a_model_without_pages() -> None:
     config = MODELS["gpt_oss_20b"] | {"layer_types": ["sliding_attention"] * 24}
     with pytest.raises(kvsize.EngineRefuses, match="no layer of config has pages"):
-        kvsize.fit(kvsize.load(config), engine="exllamav3", context=256, kv_memory=10**9)
+        kvsize.fit(load(config), engine="exllamav3", context=256, kv_memory=10**9)
 
 
 def test_no_such_dtype() -> None:
@@ -202,12 +210,14 @@ def test_no_such_dtype() -> None:
         size("llama3_8b", 1, kv_dtype="fp8")
 
 
+@settings(deadline=None, max_examples=40)
 @given(memory=st.integers(10**8, 10**12), bits=st.integers(2, 8))
 def test_capacity_is_tight(memory: int, bits: int) -> None:
     found = fit("llama3_8b", memory, kv_dtype=f"q{bits}")
     assert found.blocks * found.block_bytes <= memory < (found.blocks + 1) * found.block_bytes
 
 
+@settings(deadline=None, max_examples=40)
 @given(context=st.integers(1, 10**5), sequences=st.integers(1, 9), bits=st.integers(2, 7))
 def test_size_laws(context: int, sequences: int, bits: int) -> None:
     found = size("llama3_8b", context, sequences=sequences, kv_dtype=f"q{bits}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import MODELS, replay
+from reference import MODELS, load, replay
 
 import kvsize
 from kvsize.engines import lmdeploy_turbomind as turbomind
@@ -17,17 +17,15 @@ MIB, GIB = 2**20, 2**30
 TURBOMIND, PYTORCH = "lmdeploy-turbomind", "lmdeploy-pytorch"
 
 
-def size(engine: str, model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", MODELS[model])
-    return kvsize.size(kvsize.load(config), context=context, engine=engine, **settings)
+def size(engine: str, model: str, context: int, **asked: Any) -> kvsize.Size:
+    config = asked.pop("config", None) or MODELS[model]
+    return kvsize.size(load(config), context=context, engine=engine, **asked)
 
 
-def fit(engine: str, model: str, memory: int, **settings: Any) -> kvsize.Fit:
-    config = settings.pop("config", MODELS[model])
-    context = settings.pop("context", 64)
-    return kvsize.fit(
-        kvsize.load(config), engine=engine, context=context, kv_memory=memory, **settings
-    )
+def fit(engine: str, model: str, memory: int, **asked: Any) -> kvsize.Fit:
+    config = asked.pop("config", None) or MODELS[model]
+    context = asked.pop("context", 64)
+    return kvsize.fit(load(config), engine=engine, context=context, kv_memory=memory, **asked)
 
 
 # -- TurboMind ------------------------------------------------------------------------------
@@ -122,6 +120,7 @@ def test_turbomind_says_what_it_leaves_out() -> None:
     )
 
 
+@settings(deadline=None, max_examples=40)
 @given(region=st.integers(0, 10**12), block=st.integers(1, 2 * GIB))
 def test_slabs_hold_less_than_the_region(region: int, block: int) -> None:
     found = turbomind.slabs(region, block)
@@ -160,7 +159,7 @@ def test_pytorch_row(row: dict[str, Any]) -> None:
         assert slot == row["state_slot_bytes"]
         assert blocks.state_slots(inputs["max_batches"]) == row["num_state_caches"]
     free = inputs["free_bytes"] - slot * blocks.state_slots(inputs["max_batches"])
-    settings = {
+    asked = {
         "ratio": inputs["cache_max_entry_count"],
         "max_prefill_token_num": inputs["max_prefill_token_num"],
         "max_batches": inputs["max_batches"],
@@ -169,9 +168,9 @@ def test_pytorch_row(row: dict[str, Any]) -> None:
     }
     if "error" in row:
         with pytest.raises(kvsize.EngineRefuses, match="three or more"):
-            blocks.capacity(free, block, **settings)
+            blocks.capacity(free, block, blocks.Startup(**asked))
         return
-    found = blocks.capacity(free, block, **settings)
+    found = blocks.capacity(free, block, blocks.Startup(**asked))
     assert found.blocks == row["num_gpu_blocks"]
     assert found.max_prefill_token_num == row["max_prefill_token_num_after"]
     assert found.blocks * block == row["kv_bytes"]
@@ -232,9 +231,20 @@ def test_states_come_before_blocks() -> None:
 
 
 def test_prefill_steps_are_halved_to_fit() -> None:
-    settings = {"ratio": 0.8, "max_batches": 1, "vocab_size": 1000}
-    found = blocks.capacity(40 * 10**6, 10**6, max_prefill_token_num=16000, **settings)
+    startup = blocks.Startup(ratio=0.8, max_prefill_token_num=16000, max_batches=1, vocab_size=1000)
+    found = blocks.capacity(40 * 10**6, 10**6, startup)
     assert found == blocks.Capacity(blocks=19, max_prefill_token_num=8000)
+
+
+def test_state_slots_must_fit() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="130 state slots take"):
+        fit(PYTORCH, "qwen3_next_80b", 10**9)
+
+
+def test_no_step_leaves_sixteen_blocks() -> None:
+    startup = blocks.Startup(ratio=1.0, max_prefill_token_num=8, max_batches=1, vocab_size=1)
+    with pytest.raises(kvsize.EngineRefuses, match="no prefill step leaves 16 blocks"):
+        blocks.capacity(10 * 10**6, 10**6, startup)
 
 
 def test_too_little_memory() -> None:  # llama3_8b_tiny_free
@@ -255,12 +265,14 @@ def test_pytorch_refusals() -> None:
         size(PYTORCH, "llama3_8b", 1, tensor_parallel_size=3)
 
 
+@settings(deadline=None, max_examples=40)
 @given(memory=st.integers(10**8, 10**12), policy=st.sampled_from([0, 4, 8, 16, 42]))
 def test_capacity_is_tight(memory: int, policy: int) -> None:
     found = fit(PYTORCH, "llama3_8b", memory, options={"quant_policy": policy})
     assert found.blocks * found.block_bytes <= memory < (found.blocks + 1) * found.block_bytes
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     context=st.integers(1, 10**5),
     sequences=st.integers(1, 9),
@@ -273,3 +285,10 @@ def test_size_laws(context: int, sequences: int, engine: str) -> None:
         found.total_bytes <= size(engine, "llama3_8b", context + 1, sequences=sequences).total_bytes
     )
     assert sum(found.rank_bytes) == sum(found.layer_bytes) == found.total_bytes
+
+
+def test_turbomind_public_log() -> None:
+    # Course notes on internlm-chat-7b (32 layers, 32 heads of 128): blocks of 64 MB for 128 tokens
+    options = {"cache_block_seq_len": 128}
+    found = fit(TURBOMIND, "llama2_7b", 159 * 64 * MIB, options=options, engine_version="0.14.0")
+    assert (found.block_bytes, found.blocks) == (64 * MIB, 159)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import MODELS, replay
+from reference import MODELS, load, replay
 
 import kvsize
 from kvsize.dtypes import torch_dtype
 from kvsize.engines.mlx_lm import growth
 
 
-def size(config: dict[str, Any], context: int, **settings: Any) -> kvsize.Size:
-    return kvsize.size(kvsize.load(config), context=context, engine="mlx-lm", **settings)
+def size(config: dict[str, Any], context: int, **asked: Any) -> kvsize.Size:
+    return kvsize.size(load(config), context=context, engine="mlx-lm", **asked)
 
 
 # -- the reference rows ---------------------------------------------------------------------
@@ -203,18 +203,21 @@ def test_shards() -> None:
         size(MODELS["llama3_8b"], 256, pipeline_parallel_size=2)
 
 
+@settings(deadline=None)
 @given(prompt=st.integers(1, 20000), generated=st.integers(0, 3000))
 def test_room_holds_every_token(prompt: int, generated: int) -> None:
     room = growth.growing(growth.prompt_steps(prompt), generated)
     assert prompt + generated <= room < prompt + generated + 2 * growth.STEP
 
 
+@settings(deadline=None)
 @given(prompt=st.integers(1, 9000), generated=st.integers(0, 3000), window=st.integers(1, 2000))
 def test_rotation_is_bounded(prompt: int, generated: int, window: int) -> None:
     room = growth.rotating(growth.prompt_steps(prompt), generated, window)
     assert min(prompt + generated, window) <= room.tokens <= window <= max(room.peak, window)
 
 
+@settings(deadline=None)
 @given(prompt=st.integers(1, 4000), generated=st.integers(0, 700), chunk=st.integers(1, 600))
 def test_chunks_agree_with_token_by_token(prompt: int, generated: int, chunk: int) -> None:
     steps = growth.prompt_steps(prompt)

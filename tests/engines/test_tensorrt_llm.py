@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import MODELS, replay
+from reference import MODELS, load, replay
 
 import kvsize
 from kvsize.engines.tensorrt_llm import blocks, windows
@@ -18,21 +18,21 @@ DTYPES = {"bf16": "bfloat16"}
 PREFIX = {"deepseek_v3_mla": "deepseek_v3", "deepseek_v32_dsa": "deepseek_v32"}
 
 
-def fit(model: str, memory: int, **settings: Any) -> kvsize.Fit:
-    config = settings.pop("config", MODELS[model])
-    context = settings.pop("context", config["max_position_embeddings"])
+def fit(model: str, memory: int, **asked: Any) -> kvsize.Fit:
+    config = asked.pop("config", None) or MODELS[model]
+    context = asked.pop("context", config["max_position_embeddings"])
     return kvsize.fit(
-        kvsize.load(config),
+        load(config),
         engine="tensorrt-llm",
         context=context,
         kv_memory=memory,
-        **settings,
+        **asked,
     )
 
 
-def size(model: str, context: int, **settings: Any) -> kvsize.Size:
-    config = settings.pop("config", MODELS[model])
-    return kvsize.size(kvsize.load(config), context=context, engine="tensorrt-llm", **settings)
+def size(model: str, context: int, **asked: Any) -> kvsize.Size:
+    config = asked.pop("config", None) or MODELS[model]
+    return kvsize.size(load(config), context=context, engine="tensorrt-llm", **asked)
 
 
 # -- the reference rows ---------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_shares_override_the_equal_split() -> None:
     options = {"window_size_shares": "0.25,0.75"}
     found = fit("gpt_oss_20b", 40 * GIB, options=options)
     assert found.details["blocks_per_window"] == {128: 13653, 131072: 40960}
-    with pytest.raises(kvsize.UsageError, match="3 shares that sum to 1.0"):
+    with pytest.raises(kvsize.UsageError, match=r"3 shares that sum to 1\.0"):
         fit("gpt_oss_20b", 40 * GIB, options={"window_size_shares": "0.5,0.25,0.25"})
     with pytest.raises(kvsize.UsageError, match="window_size_shares cannot be 'half'"):
         fit("gpt_oss_20b", 40 * GIB, options={"window_size_shares": "half"})
@@ -220,19 +220,20 @@ def test_shares_override_the_equal_split() -> None:
 def test_stated_windows() -> None:
     found = fit("gpt_oss_20b", 40 * GIB, options={"max_attention_window": "131072"})
     assert found.blocks == 40 * GIB // (49152 * 32)
+    with pytest.raises(kvsize.UsageError, match="max_attention_window cannot be 'all'"):
+        fit("gpt_oss_20b", 40 * GIB, options={"max_attention_window": "all"})
     with pytest.raises(kvsize.UsageError, match="max_attention_window cannot be '0'"):
         fit("gpt_oss_20b", 40 * GIB, options={"max_attention_window": "0"})
 
 
 def test_states_without_attention() -> None:  # a unit test of the engine: 4 states of 64 bytes
-    found = blocks.hybrid(4096, 0, 64, max_batch_size=4, max_tokens=512)
+    found = blocks.hybrid(4096, 0, 64, blocks.StateRequest(max_batch_size=4, max_tokens=512))
     assert (found.kv_blocks, found.state_slots) == (16, 5)
 
 
 def test_snapshots_cost_tokens() -> None:
-    found = blocks.hybrid(
-        2**30, 1024, 2**20, max_batch_size=8, snapshot_interval=256, block_reuse=True
-    )
+    asked = blocks.StateRequest(max_batch_size=8, snapshot_interval=256, block_reuse=True)
+    found = blocks.hybrid(2**30, 1024, 2**20, asked)
     assert found.max_tokens == (2**30 - 8 * 2**20) // (1024 + 4096)
     assert found.state_slots == 8 + 1 + found.max_tokens // 256
 
@@ -269,6 +270,23 @@ def test_short_memory_is_said() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("model", "tokens", "allocated"),
+    [
+        ("llama3_8b", 220480, 28898754560),  # 26.91 GiB: an example of ai-dynamo
+        ("llama3_8b", 12800, 1677721600),  # 1.56 GiB: notes on a voice pipeline
+        ("llama2_7b", 132608, 69524783104),  # NVIDIA/TensorRT-LLM#1400
+    ],
+)
+def test_public_logs(model: str, tokens: int, allocated: int) -> None:
+    assert size(model, tokens).total_bytes == allocated
+
+
+def test_states_may_leave_no_block() -> None:
+    with pytest.raises(kvsize.EngineRefuses, match="not one block fits"):
+        fit("qwen3_next_80b", 40 * GIB)
+
+
 def test_refusals() -> None:
     with pytest.raises(kvsize.UsageError, match="tensorrt-llm has no KV dtype 'mxfp8'"):
         size("llama3_8b", 1, kv_dtype="mxfp8")
@@ -276,12 +294,14 @@ def test_refusals() -> None:
         fit("llama3_8b", GIB, options={"free_gpu_memory_fraction": 1.0})
 
 
+@settings(deadline=None, max_examples=40)
 @given(memory=st.integers(10**9, 10**12), ranks=st.sampled_from([1, 2, 8]))
 def test_capacity_is_tight(memory: int, ranks: int) -> None:
     found = fit("llama3_8b", memory, tensor_parallel_size=ranks)
     assert found.blocks * found.block_bytes <= memory < (found.blocks + 1) * found.block_bytes
 
 
+@settings(deadline=None, max_examples=40)
 @given(context=st.integers(1, 10**6), sequences=st.integers(1, 9))
 def test_size_laws(context: int, sequences: int) -> None:
     found = size("gpt_oss_20b", context, sequences=sequences)

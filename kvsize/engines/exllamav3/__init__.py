@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import compressed_rows, parts
+from kvsize.engines._layers import compressed_rows, parts, served_layers, uncounted_note
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import (
     named_dtype,
@@ -109,7 +109,7 @@ def size(model: Model, request: Request) -> Size:
     request = with_context(model, request, NAME)
     needed = request.sequences * pad(request.context, PAGE_SIZE)
     plan = _plan(model, request, needed)
-    layers = [_stored(layer, plan) for layer in model.layers]
+    layers = [_stored(layer, plan) for layer in served_layers(model)]
     answer = Answer(
         engine=NAME,
         version=version_of(NAME, VERSIONS, request.engine_version),
@@ -127,12 +127,13 @@ def size(model: Model, request: Request) -> Size:
 def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     """The pages that `kv_memory` bytes per device hold beside the slots of states.
 
-    The fullest device decides. Raises EngineRefuses for a model whose cache has no pages.
+    The fullest device decides. Raises EngineRefuses for a model without pages, and where the slots
+    alone do not fit.
     """
     request = with_context(model, request, NAME)
     page = _plan(model, request, PAGE_SIZE)
     two = _plan(model, request, 2 * PAGE_SIZE)
-    layers = model.layers
+    layers = served_layers(model)
     block_bytes, fixed_bytes = 0, 0
     blocks: int | None = None
     for rank in range(page.ranks):
@@ -146,6 +147,9 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     if blocks is None:
         msg = f"{NAME}: no layer of {model.name} has pages, so there are none to count."
         raise EngineRefuses(msg, "use size: its cache is made of slots.")
+    if blocks < 0:
+        msg = f"{NAME}: the slots of states alone take {fixed_bytes:,} bytes."
+        raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size.")
     needed = pad(request.context, PAGE_SIZE) // PAGE_SIZE
     short = short_note(blocks, needed, "pages", "longer jobs are refused")
     return Fit(
@@ -216,14 +220,18 @@ def _attention_bytes(attention: Attention, plan: Plan) -> list[int]:
         case SlidingAttention() if plan.compressed:
             return [_compressed_bytes(attention, plan)] * plan.ranks
     heads = spread(attention.num_key_value_heads, plan.ranks)
+    return [_head_bytes(attention, count, plan) for count in heads]
+
+
+def _head_bytes(attention: FullAttention, heads: int, plan: Plan) -> int:
+    """One device's heads: a ring where the layer slides in one, else pages."""
     if isinstance(attention, SlidingAttention) and plan.rings:
         slots = plan.values.whole("max_batch_size")
-        window = attention.sliding_window
-        return [arithmetic.ring_bytes(h, attention.head_dim, window, slots) for h in heads]
+        return arithmetic.ring_bytes(heads, attention.head_dim, attention.sliding_window, slots)
     if plan.bits is None:
-        return [arithmetic.fp16_bytes(h, attention.head_dim, plan.tokens) for h in heads]
+        return arithmetic.fp16_bytes(heads, attention.head_dim, plan.tokens)
     k, v = plan.bits.k, plan.bits.v
-    return [arithmetic.quantized_bytes(h, attention.head_dim, plan.tokens, k, v) for h in heads]
+    return arithmetic.quantized_bytes(heads, attention.head_dim, plan.tokens, k, v)
 
 
 def _latent_bytes(attention: LatentAttention, plan: Plan) -> int:
@@ -273,7 +281,7 @@ def _state_bytes(recurrent: RecurrentState, plan: Plan) -> list[int]:
 
 
 def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
-    found = [parts(layer)[0] for layer in model.layers]
+    found = [parts(layer)[0] for layer in served_layers(model)]
     heads = max((a.num_key_value_heads for a in found if isinstance(a, FullAttention)), default=0)
     latent = any(isinstance(a, LatentAttention | CompressedAttention) for a in found)
     sliding = any(isinstance(a, SlidingAttention) for a in found)
@@ -286,4 +294,5 @@ def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
         if 0 < heads < plan.ranks
         else None,
         rings if sliding and plan.rings else None,
+        uncounted_note(model),
     )

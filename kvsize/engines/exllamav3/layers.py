@@ -123,9 +123,8 @@ def compressed_state_bytes(
     if compress_rate is not None:
         rows = PAGE_SIZE + compress_rate
         overlap = 2 if index_head_dim else 1
-        per_slot += 2 * rows * overlap * head_dim * _FP16
-    if compress_rate is not None and index_head_dim:
-        depth = PAGE_SIZE // compress_rate + 2
-        per_slot += 2 * rows * overlap * index_head_dim * _FP16
-        per_slot += depth * 2 * compress_rate * (head_dim + index_head_dim) * 4
+        per_slot += 2 * rows * overlap * (head_dim + index_head_dim) * _FP16
+        if index_head_dim:
+            depth = PAGE_SIZE // compress_rate + 2
+            per_slot += depth * 2 * compress_rate * (head_dim + index_head_dim) * 4
     return max_batch_size * per_slot

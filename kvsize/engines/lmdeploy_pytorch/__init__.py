@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import parallel_notes, parts, recurrents
+from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers, uncounted_note
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import Values, short_note, version_of, with_context
-from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, capacity
+from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, Startup, capacity
 from kvsize.engines.lmdeploy_pytorch.plan import OPTIONS, Plan, plan_of
 from kvsize.errors import EngineRefuses
 from kvsize.results import Fit
@@ -29,8 +29,7 @@ VERSIONS = ("0.18.0",)
 NOT_MODELLED = (
     "DeepSeek-V4, whose blocks its own operators request.",
     "Draft models and MemDecode, which take blocks of their own.",
-    "Sliding windows save nothing in a block's size; the engine frees blocks of models whose "
-    "every layer slides.",
+    "Blocks that the engine frees when every layer slides: windows save nothing in a block.",
 )
 
 
@@ -60,7 +59,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
 
     Without `cache_max_entry_count`, `kv_memory` is the cache's own budget; with it, the free memory
     after loading, of which the engine keeps runtime buffers and (1 - ratio) free. Raises
-    EngineRefuses when the engine does not start or one sequence does not fit.
+    EngineRefuses when the engine does not start.
     """
     request = with_context(model, request, NAME)
     plan = plan_of(model, request)
@@ -70,6 +69,9 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         raise EngineRefuses(msg, "use a model with attention layers.")
     details = _details(plan)
     left = kv_memory - plan.slots * plan.slot_bytes
+    if left <= 0:
+        msg = f"{NAME}: {plan.slots:,} state slots take {plan.slots * plan.slot_bytes:,} bytes."
+        raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size.")
     ratio = plan.values.number_or_none("cache_max_entry_count")
     if ratio is None:
         blocks = left // block_bytes
@@ -77,11 +79,13 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         found = capacity(
             left,
             block_bytes,
-            ratio=ratio,
-            max_prefill_token_num=plan.values.whole("max_prefill_token_num"),
-            max_batches=plan.values.whole("max_batch_size"),
-            vocab_size=_vocab_size(model, plan.values),
-            workspace_bytes=DSA_WORKSPACE_BYTES if plan.indexed else 0,
+            Startup(
+                ratio=ratio,
+                max_prefill_token_num=plan.values.whole("max_prefill_token_num"),
+                max_batches=plan.values.whole("max_batch_size"),
+                vocab_size=_vocab_size(model, plan.values),
+                workspace_bytes=DSA_WORKSPACE_BYTES if plan.indexed else 0,
+            ),
         )
         blocks = found.blocks
         details["max_prefill_token_num"] = found.max_prefill_token_num
@@ -117,7 +121,7 @@ def _stored(model: Model, plan: Plan, blocks: int, request: Request) -> list[Sto
     used_share, used_rest = divmod(own * plan.slot_bytes, states or 1)
     share, rest = divmod(system * plan.slot_bytes, states or 1)
     result = []
-    for layer, row_bytes in zip(model.layers, plan.layer_block_bytes, strict=True):
+    for layer, row_bytes in zip(served_layers(model), plan.layer_block_bytes, strict=True):
         used = allocated = blocks * row_bytes
         if parts(layer)[1] is not None:
             used, allocated = used + used_share + used_rest, allocated + share + rest
@@ -135,4 +139,4 @@ def _details(plan: Plan) -> dict[str, object]:
 
 def _notes(model: Model, request: Request) -> tuple[str | None, ...]:
     remedy = "with `attn_tp_size` 1 and `dp` each serves its own requests"
-    return parallel_notes(model, request.tensor_parallel_size, remedy)
+    return (*parallel_notes(model, request.tensor_parallel_size, remedy), uncounted_note(model))

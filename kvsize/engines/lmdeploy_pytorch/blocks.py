@@ -93,25 +93,31 @@ class Capacity:
     max_prefill_token_num: int
 
 
-def capacity(
-    free_bytes: int,
-    block_bytes: int,
-    *,
-    ratio: float,
-    max_prefill_token_num: int,
-    max_batches: int,
-    vocab_size: int,
-    workspace_bytes: int = 0,
-) -> Capacity:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startup:
+    """What the engine reserves before blocks: a step's logits, a workspace, and a share."""
+
+    ratio: float
+    max_prefill_token_num: int
+    max_batches: int
+    vocab_size: int
+    workspace_bytes: int = 0
+
+    def runtime_bytes(self, prefill: int) -> int:
+        """Bytes kept free for steps of `prefill` tokens."""
+        return (prefill + 2 * self.max_batches) * self.vocab_size * 2 + self.workspace_bytes
+
+
+def capacity(free_bytes: int, block_bytes: int, startup: Startup) -> Capacity:
     """Blocks that fit in `free_bytes`, which exclude the states.
 
     `ExecutorBase._get_runtime_size`: the logits buffer goes first, and the prefill step is halved
     while fewer than 16 blocks would fit. Raises EngineRefuses at two blocks or fewer.
     """
-    prefill, runtime, blocks = max_prefill_token_num, 0, 0
+    prefill, blocks = startup.max_prefill_token_num, 0
     while prefill > 0:
-        runtime = (prefill + 2 * max_batches) * vocab_size * 2 + workspace_bytes
-        blocks = _blocks(int((free_bytes - runtime) * ratio), block_bytes)
+        left = free_bytes - startup.runtime_bytes(prefill)
+        blocks = _blocks(int(left * startup.ratio), block_bytes)
         if blocks >= _LEAST_BLOCKS:
             break
         prefill //= 2

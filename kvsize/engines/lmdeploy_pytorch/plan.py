@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.dtypes import torch_dtype
-from kvsize.engines._layers import attentions, parts, recurrents, sixteen_bit
+from kvsize.engines._layers import attentions, parts, recurrents, served_layers, sixteen_bit
 from kvsize.engines._settings import Values, named_dtype, no_pipeline, not_modelled, options_of
 from kvsize.engines.lmdeploy_pytorch.blocks import (
     DTYPES,
@@ -109,7 +109,7 @@ def plan_of(model: Model, request: Request) -> Plan:
     latents = (a for a in attentions(model) if isinstance(a, LatentAttention))
     indexed = any(latent.extras for latent in latents)
     ds_mla = indexed and dtype in {"fp8", "fp8_e4m3"}
-    rows = tuple(_row(model, layer, ranks, ds_mla=ds_mla) for layer in model.layers)
+    rows = tuple(_row(model, layer, ranks, ds_mla=ds_mla) for layer in served_layers(model))
     return Plan(
         values=values,
         dtype=sixteen_bit(model) if dtype == "auto" else dtype,

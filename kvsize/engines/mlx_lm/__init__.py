@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.dtypes import TORCH_DTYPES, torch_dtype
-from kvsize.engines._layers import parallel_notes, parts
+from kvsize.engines._layers import parallel_notes, parts, served_layers
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import (
     named_dtype,
@@ -109,7 +109,7 @@ def size(model: Model, request: Request) -> Size:
     """
     request = with_context(model, request, NAME)
     plan = _plan(model, request)
-    layers = [_stored(layer, plan) for layer in model.layers]
+    layers = [_stored(layer, plan) for layer in served_layers(model)]
     answer = Answer(
         engine=NAME,
         version=version_of(NAME, VERSIONS, request.engine_version),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import kind_of, parallel_notes
+from kvsize.engines._layers import kind_of, parallel_notes, served_layers, uncounted_note
 from kvsize.engines._result import Answer, Stored, assemble, stored
 from kvsize.engines._settings import short_note, version_of, with_context
 from kvsize.engines.sglang import capacity, cells, compressed, mamba, pools
@@ -31,7 +31,7 @@ VERSIONS = ("0.5.23",)
 NOT_MODELLED = (
     "Context parallelism (attn_cp and DCP), HiCache, HiSparse and unified memory pools.",
     "DFLASH and DSpark drafts, whose cells come from the draft's own config.",
-    "DeepSeek-V4.1's layouts, and the unified and trtllm pools of DeepSeek-V4.",
+    "DeepSeek-V4.1's layouts, and DeepSeek-V4's unified, trtllm and request-capped pools.",
     "Post-capture sizing (SGLANG_ENABLE_POST_CAPTURE_KV_SIZING).",
     "The multimodal reservation of 100 MiB, which kv_memory must leave out.",
 )
@@ -69,7 +69,7 @@ def _layers(
 ) -> tuple[list[Stored], tuple[range, ...]]:
     layers = [
         _stored(layer, cost, plan, request, per_rank)
-        for layer, cost in zip(model.layers, plan.layers, strict=True)
+        for layer, cost in zip(served_layers(model), plan.layers, strict=True)
     ]
     split = list(plan.stages)
     shared = plan.workspace_bytes + capacity.draft_bytes(plan)
@@ -93,17 +93,8 @@ def _pool(plan: Plan, request: Request, sequences: int) -> tuple[int, int]:
     full = sequences * pad(request.context, plan.page_size)
     if not plan.hybrid:
         return full, 0
-    found = (
-        pools.hybrid_split(
-            full,
-            capacity.hybrid_cells(plan),
-            plan.page_size,
-            ratio=capacity.swa_ratio(plan),
-            window=None,
-        )
-        if full
-        else pools.Pools(max_total_num_tokens=0, full_tokens=0, swa_tokens=0)
-    )
+    rule = capacity.sliding_rule(plan)
+    found = pools.hybrid_split(full, capacity.hybrid_cells(plan), rule)
     return found.full_tokens or 0, found.swa_tokens or 0
 
 
@@ -171,7 +162,8 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
 def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
     sliding = any(layer.sliding for layer in plan.layers)
     windows = any(
-        kind_of(layer) in {"sliding attention", "chunked attention"} for layer in model.layers
+        kind_of(layer) in {"sliding attention", "chunked attention"}
+        for layer in served_layers(model)
     )
     return (
         *parallel_notes(model, plan.attn_tp, "enable_dp_attention splits the requests instead"),
@@ -181,4 +173,5 @@ def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:
         "SGLang keeps every token of this model's sliding layers: it has no second pool for it."
         if windows and not sliding
         else None,
+        uncounted_note(model),
     )

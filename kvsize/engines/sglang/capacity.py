@@ -40,6 +40,13 @@ def swa_ratio(plan: Plan) -> float:
     return plan.values.number_or_none("swa_full_tokens_ratio") or pools.SWA_FULL_TOKENS_RATIO
 
 
+def sliding_rule(plan: Plan) -> pools.SlidingRule:
+    """How the plan's sliding pool follows its full one."""
+    return pools.SlidingRule(
+        page_size=plan.page_size, ratio=swa_ratio(plan), window=plan.window or 0
+    )
+
+
 def per_dp_rank(plan: Plan, name: str) -> int | None:
     """An option that counts over all DP ranks, divided among them."""
     stated = plan.values.whole_or_none(name)
@@ -123,7 +130,7 @@ def capacity(plan: Plan, context: int, rest_gib: float) -> Capacity:
         found = mamba.state_slots(rest_gib, per_state, wanted)
         slots, rest_gib = found.max_mamba_cache_size, found.rest_gib
         details |= {"max_mamba_cache_size": slots, "mamba_cache_per_req": per_state}
-    pool, cell = _pools(plan, pools.budget_bytes(rest_gib))
+    pool, cell = _pools(plan, pools.budget_bytes(rest_gib), context)
     requests = pools.max_num_reqs(
         pool.max_total_num_tokens,
         context,
@@ -163,28 +170,18 @@ def _all_tensor_bytes(plan: Plan, pool: pools.Pools, details: dict[str, object])
     return total + (states if isinstance(states, int) else 0)
 
 
-def _pools(plan: Plan, budget: int) -> tuple[pools.Pools, float]:
+def _pools(plan: Plan, budget: int, context: int) -> tuple[pools.Pools, float]:
     limit = plan.values.whole_or_none("max_total_tokens")
     if not plan.hybrid:
         cell = plain_cell(plan)
-        if not cell:
-            msg = f"{NAME}: the model keeps no keys and values, so there are no tokens to count."
-            raise UsageError(msg, "use size: its cache is made of recurrent states.")
+        if not cell:  # states alone: the engine counts the tokens of one context
+            return pools.Pools(max_total_num_tokens=limit or context), cell
         return pools.plain_pool(budget, cell, plan.page_size, limit), cell
-    found = hybrid_cells(plan)
-    ratio, cap = swa_ratio(plan), _request_cap(plan)
+    found, rule, cap = hybrid_cells(plan), sliding_rule(plan), _request_cap(plan)
     if cap is not None and found.full_bytes:
         pool = pools.capped_pools(budget, found, plan.page_size, cap, limit)
         return pool, found.full_bytes + found.draft_full_bytes
-    pool = pools.hybrid_pools(
-        budget,
-        found,
-        plan.page_size,
-        ratio=ratio,
-        window=plan.window or 0,
-        max_total_tokens=limit,
-    )
-    return pool, found.cell(ratio)
+    return pools.hybrid_pools(budget, found, rule, limit), found.cell(rule.ratio)
 
 
 def _request_cap(plan: Plan) -> int | None:
@@ -193,18 +190,14 @@ def _request_cap(plan: Plan) -> int | None:
     chunk = plan.values.whole("chunked_prefill_size")
     if requests is None or chunk <= 0 or not plan.values.flag("disable_radix_cache"):
         return None
-    return pools.swa_request_cap(
-        requests,
-        plan.window or 0,
-        plan.page_size,
-        chunk,
-        speculation=pools.Speculation(
-            draft_tokens=plan.draft_tokens,
-            steps=plan.values.whole("speculative_num_steps"),
-            topk=plan.values.whole("speculative_eagle_topk"),
-        ),
+    scheduling = pools.Scheduling(
+        chunked_prefill_size=chunk,
         overlap=not plan.values.flag("disable_overlap_schedule"),
+        draft_tokens=plan.draft_tokens,
+        steps=plan.values.whole("speculative_num_steps"),
+        topk=plan.values.whole("speculative_eagle_topk"),
     )
+    return pools.swa_request_cap(requests, sliding_rule(plan), scheduling)
 
 
 def allocated_bytes(plan: Plan, pool: pools.Pools, *, logged: bool = False) -> int:

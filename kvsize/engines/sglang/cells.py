@@ -7,7 +7,7 @@ srt/layers/quantization/fp4_kv_cache_quant_method.py (FP4 scales and workspace).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvsize.units import ceil_div
 
@@ -20,19 +20,26 @@ _POINTER_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """A --kv-cache-dtype: bytes of an element (None: the model's), and what is kept beside it.
+    """A --kv-cache-dtype: bytes of an element (0: the model's), and what is kept beside it.
 
-    `fp4`: two elements a byte with one-byte scales per 16; `mxfp8`: a byte per 32 elements.
+    `fp4`: two elements a byte with one-byte scales per 16, stored in `scale_layouts` layouts;
+    `mxfp8`: a byte per 32 elements; `global_scales`: two float32 scales per layer.
     """
 
-    itemsize: int | None = 1
+    itemsize: int = 1
     fp4: bool = False
     mxfp8: bool = False
     global_scales: bool = False
+    scale_layouts: int = 1
+
+    def resolved(self, model_itemsize: int, scale_layouts: int = 1) -> Packing:
+        """With the model's own element size where it is asked for, and the layouts of scales."""
+        itemsize = self.itemsize or model_itemsize
+        return replace(self, itemsize=itemsize, scale_layouts=scale_layouts)
 
 
 DTYPES = {
-    "auto": Packing(itemsize=None),
+    "auto": Packing(itemsize=0),
     "bfloat16": Packing(itemsize=2),
     "fp8_e4m3": Packing(),
     "fp8_e5m2": Packing(),
@@ -58,8 +65,10 @@ class Scales:
 
 
 def nvfp4_scales(prefill: str, decode: str, *, sm100: bool = False) -> Scales:
-    """NVFP4KVCacheMethod: flashinfer prefill reads linear scales and an FP8 row shared by all
-    layers; trtllm_mha reads its own layout on SM100, the linear one elsewhere.
+    """What NVFP4KVCacheMethod keeps for the two phases' attention backends.
+
+    flashinfer prefill reads linear scales and an FP8 row shared by all layers; trtllm_mha reads
+    its own layout on SM100, the linear one elsewhere.
     """
     native_access = "trtllm_mha" in {prefill, decode}
     workspace = prefill == "flashinfer"
@@ -69,21 +78,14 @@ def nvfp4_scales(prefill: str, decode: str, *, sm100: bool = False) -> Scales:
     )
 
 
-def mha_layer_bytes(
-    heads: int,
-    head_dim: int,
-    v_head_dim: int,
-    packing: Packing,
-    *,
-    model_itemsize: int = 2,
-    layouts: int = 1,
-) -> int:
+def mha_layer_bytes(heads: int, head_dim: int, v_head_dim: int, packing: Packing) -> int:
     """One layer's keys, values and block scales of one token."""
     elements = heads * (head_dim + v_head_dim)
     if packing.fp4:
-        return heads * (head_dim // 2) * 2 + layouts * heads * (head_dim // _FP4_GROUP) * 2
+        scales = packing.scale_layouts * heads * (head_dim // _FP4_GROUP) * 2
+        return heads * (head_dim // 2) * 2 + scales
     scales = elements // _MXFP8_GROUP if packing.mxfp8 else 0
-    return elements * (packing.itemsize or model_itemsize) + scales
+    return elements * packing.itemsize + scales
 
 
 def workspace_bytes(heads: int, head_dim: int, scales: Scales) -> int:
@@ -96,7 +98,6 @@ def latent_layer_bytes(
     qk_rope_head_dim: int,
     packing: Packing,
     *,
-    model_itemsize: int = 2,
     scaled_rows: bool = False,
 ) -> int:
     """One MLA layer's row: latent and rotary key, on every rank.
@@ -107,10 +108,9 @@ def latent_layer_bytes(
     width = kv_lora_rank + qk_rope_head_dim
     if packing.fp4:
         return width // 2 + width // _FP4_GROUP
-    itemsize = packing.itemsize or model_itemsize
-    if scaled_rows and itemsize == 1:
+    if scaled_rows and packing.itemsize == 1:
         return kv_lora_rank + kv_lora_rank // _SCALE_BLOCK * 4 + qk_rope_head_dim * 2
-    return width * itemsize
+    return width * packing.itemsize
 
 
 def latent_scale_bytes(kv_lora_rank: int, qk_rope_head_dim: int, packing: Packing) -> int:
@@ -125,8 +125,6 @@ def index_row_bytes(index_head_dim: int, index_kpool: int = 1) -> int:
 
 def with_draft(cell_bytes: int, draft_layers: int, layers: int) -> int:
     """The cell with an EAGLE/MTP draft, taken to cost what the target's layers cost on average."""
-    if not draft_layers or not layers:
-        return cell_bytes
     return cell_bytes + int(cell_bytes * draft_layers / layers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.engines._layers import compressed_rows
+from kvsize.engines._layers import compressed_rows, served_layers
 from kvsize.engines._result import Stored
 from kvsize.engines._result import stored as one_layer
 from kvsize.engines._settings import not_modelled
@@ -29,7 +29,7 @@ def _ratio(plan: Plan) -> float:
     return stated or deepseek_v4.SWA_FULL_TOKENS_RATIO
 
 
-def _shape(model: Model, stage: range) -> deepseek_v4.Shape:
+def _shape(model: Model, plan: Plan, stage: range) -> deepseek_v4.Shape:
     every = compressed_rows(model)
     layers = [every[index] for index in stage]
     rates = tuple(layer.compress_rate for layer in layers)
@@ -41,6 +41,8 @@ def _shape(model: Model, stage: range) -> deepseek_v4.Shape:
         qk_rope_head_dim=model.config.count_or("qk_rope_head_dim", 64),
         index_head_dim=max(layer.index_head_dim for layer in layers),
         sliding_window=layers[0].sliding_window,
+        page_size=plan.page_size,
+        ratio=_ratio(plan),
     )
 
 
@@ -48,11 +50,11 @@ def stored(model: Model, plan: Plan, request: Request, per_rank: tuple[int, ...]
     """What each layer's pools hold for the request, on every tensor-parallel rank."""
     result = []
     for stage in plan.stages:
-        shape = _shape(model, stage)
+        shape = _shape(model, plan, stage)
         by_rank = [_for_sequences(shape, plan, request, count) for count in per_rank]
         for position, index in enumerate(stage):
             used = [layer_bytes[position] for layer_bytes in by_rank]
-            result.append(one_layer(model.layers[index], plan.dtype, used))
+            result.append(one_layer(served_layers(model)[index], plan.dtype, used))
     return result
 
 
@@ -61,26 +63,20 @@ def _for_sequences(
 ) -> list[int]:
     full = sequences * pad(request.context, plan.page_size)
     swa = pad(int(full * _ratio(plan)), plan.page_size)
-    return list(deepseek_v4.layer_bytes(shape, plan.page_size, full, swa, sequences))
+    return list(deepseek_v4.layer_bytes(shape, full, swa, sequences))
 
 
 def capacity(model: Model, plan: Plan, request: Request, rest_gib: float) -> Capacity:
     """Tokens that fit on the fullest stage; EngineRefuses where the engine would not start."""
     budget = pools.budget_bytes(rest_gib)
     requests = per_dp_rank(plan, "max_running_requests")
+    shapes = [_shape(model, plan, stage) for stage in plan.stages]
     found = [
         (
-            deepseek_v4.tokens(
-                budget,
-                _shape(model, stage),
-                page_size=plan.page_size,
-                ratio=_ratio(plan),
-                requests=requests,
-                context=request.context,
-            ),
-            deepseek_v4.full_token_bytes(_shape(model, stage), plan.page_size, _ratio(plan)),
+            deepseek_v4.tokens(budget, shape, requests=requests, context=request.context),
+            deepseek_v4.full_token_bytes(shape),
         )
-        for stage in plan.stages
+        for shape in shapes
     ]
     tokens, cell = min(found, key=lambda pair: pair[0].full)
     running = pools.max_num_reqs(tokens.full, request.context, max_running_requests=requests)

@@ -28,13 +28,15 @@ _RINGS = {_CSA: 8, _HCA: 128}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What the pools need to know of the model on one pipeline stage."""
+    """What the pools need to know of the model on one pipeline stage, and of the pools' rule."""
 
     rates: tuple[int | None, ...]
     head_dim: int
     qk_rope_head_dim: int
     index_head_dim: int
     sliding_window: int
+    page_size: int = PAGE_SIZE
+    ratio: float = SWA_FULL_TOKENS_RATIO
 
     def layers(self, rate: int) -> int:
         """Layers that compress by `rate`."""
@@ -51,26 +53,26 @@ def page_bytes(shape: Shape, rows: int) -> int:
     return pad(rows * shape.row_bytes, _PAGE_ALIGNMENT)
 
 
-def paged_row_bytes(shape: Shape, page_size: int, rate: int = 1) -> float:
+def paged_row_bytes(shape: Shape, rate: int = 1) -> float:
     """What one row costs in its page of page_size / rate rows."""
-    rows = page_size // rate
+    rows = shape.page_size // rate
     return page_bytes(shape, rows) / rows
 
 
-def swa_token_bytes(shape: Shape, page_size: int) -> float:
+def swa_token_bytes(shape: Shape) -> float:
     """One sliding slot in all layers, with its share of the overlapping compressor's ring."""
     elements = 2 * 2 * (shape.head_dim + shape.index_head_dim)
-    ring = _RINGS[_CSA] / page_size * elements * _STATE_ITEMSIZE * shape.layers(_CSA)
-    return paged_row_bytes(shape, page_size) * len(shape.rates) + ring
+    ring = _RINGS[_CSA] / shape.page_size * elements * _STATE_ITEMSIZE * shape.layers(_CSA)
+    return paged_row_bytes(shape) * len(shape.rates) + ring
 
 
-def full_token_bytes(shape: Shape, page_size: int, ratio: float = SWA_FULL_TOKENS_RATIO) -> float:
-    """One full token: compressed rows, indexer rows, and `ratio` of a sliding slot."""
+def full_token_bytes(shape: Shape) -> float:
+    """One full token: compressed rows, indexer rows, and the ratio of a sliding slot."""
     index = shape.index_head_dim + shape.index_head_dim // 128 * 4
-    csa = paged_row_bytes(shape, page_size, _CSA) / 4 + index / 4
-    hca = paged_row_bytes(shape, page_size, _HCA) / 128
+    csa = paged_row_bytes(shape, _CSA) / 4 + index / 4
+    hca = paged_row_bytes(shape, _HCA) / 128
     compressed = csa * shape.layers(_CSA) + hca * shape.layers(_HCA)
-    return ratio * swa_token_bytes(shape, page_size) + compressed
+    return shape.ratio * swa_token_bytes(shape) + compressed
 
 
 def request_state_bytes(shape: Shape, requests: int) -> int:
@@ -88,28 +90,27 @@ class Tokens:
     swa: int
 
 
-def tokens(
-    budget: int, shape: Shape, *, page_size: int, ratio: float, requests: int | None, context: int
-) -> Tokens:
+def tokens(budget: int, shape: Shape, *, requests: int | None, context: int) -> Tokens:
     """What fits in `budget` bytes (DSV4PoolConfigurator.calculate_pool_sizes).
 
     Raises EngineRefuses when the sliding pool could never admit a request.
     """
-    per_token = full_token_bytes(shape, page_size, ratio)
+    per_token, page_size = full_token_bytes(shape), shape.page_size
     if requests is None:
         rough = int(budget / per_token)
         requests = min(max(min(int(rough / context * 512), 4096), 2048), rough // 2)
     left = max(budget - request_state_bytes(shape, requests), 0)
     full = int(left / per_token) // page_size * page_size
-    swa = int(full * ratio) // page_size * page_size
+    swa = int(full * shape.ratio) // page_size * page_size
     if shape.sliding_window + page_size >= swa:
         msg = f"{NAME}: a sliding pool of {swa:,} tokens cannot hold one window."
         raise EngineRefuses(msg, "give more memory, or a larger swa_full_tokens_ratio.")
     return Tokens(full=full, swa=swa)
 
 
-def layer_bytes(shape: Shape, page_size: int, full: int, swa: int, requests: int) -> Sequence[int]:
+def layer_bytes(shape: Shape, full: int, swa: int, requests: int) -> Sequence[int]:
     """What each layer's pools hold for `full` and `swa` tokens and `requests` requests."""
+    page_size = shape.page_size
     sliding = swa // page_size * page_bytes(shape, page_size)
     index = shape.index_head_dim + shape.index_head_dim // 128 * 4
     pages = full // page_size

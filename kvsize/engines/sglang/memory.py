@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MIB_PER_GIB = 1024
-UNKNOWN_GPU_FRACTION = 0.95
 _LEAST_ACTIVATION_TOKENS = 2048
 # GPU memory below so many GiB: chunked prefill, decode graph sizes below and from 4 ranks.
 _BY_MEMORY = (
@@ -53,29 +52,32 @@ def prefill_graph_sizes(largest: int) -> int:
     return sum(size <= largest for sizes in steps for size in sizes)
 
 
-def default_mem_fraction_static(
-    gpu_mib: int,
-    *,
-    tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
-    attn_dp_size: int = 1,
-    latent: bool = False,
-    chunked_prefill_size: int | None = None,
-) -> float:
-    """The fraction for a text model with CUDA graphs: what is not reserved, to three digits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What the rule reads of a launch: ranks, the attention's kind, the prefill chunk if stated.
 
     `latent`: the model runs on the MLA backend, whose prefill graphs are reserved as a lump.
     """
-    defaults = graphs(gpu_mib, tensor_parallel_size)
-    chunk = chunked_prefill_size or defaults.chunked_prefill_size
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    attn_dp_size: int = 1
+    latent: bool = False
+    chunked_prefill_size: int | None = None
+
+
+def default_mem_fraction_static(gpu_mib: int, launch: Launch) -> float:
+    """The fraction for a text model with CUDA graphs: what is not reserved, to three digits."""
+    defaults = graphs(gpu_mib, launch.tensor_parallel_size)
+    chunk = launch.chunked_prefill_size or defaults.chunked_prefill_size
     decode = defaults.decode_max_bs
     reserved: float = 512 + max(chunk, _LEAST_ACTIVATION_TOKENS) * 1.5
-    reserved += tensor_parallel_size * pipeline_parallel_size / 8 * _MIB_PER_GIB
+    reserved += launch.tensor_parallel_size * launch.pipeline_parallel_size / 8 * _MIB_PER_GIB
     reserved += decode * 2
-    if attn_dp_size > 1:
-        reserved += decode * attn_dp_size * 3
-        reserved += decode * attn_dp_size * 1.5 if decode > 300 else 0
-    reserved += 1536 if latent else prefill_graph_sizes(chunk) * 8
+    if launch.attn_dp_size > 1:
+        reserved += decode * launch.attn_dp_size * 3
+        reserved += decode * launch.attn_dp_size * 1.5 if decode > 300 else 0
+    reserved += 1536 if launch.latent else prefill_graph_sizes(chunk) * 8
     if gpu_mib > 60 * _MIB_PER_GIB:
         reserved = max(reserved, 10 * _MIB_PER_GIB)
     return round((gpu_mib - reserved) / gpu_mib, 3)

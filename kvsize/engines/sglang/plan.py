@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.dtypes import torch_dtype
-from kvsize.engines._layers import checkpoint_kv_dtype, parts, sixteen_bit
+from kvsize.engines._layers import checkpoint_kv_dtype, parts, served_layers, sixteen_bit
 from kvsize.engines._settings import Values, named_dtype, options_of
 from kvsize.engines.sglang import cells
+from kvsize.engines.sglang.architectures import is_hybrid
 from kvsize.engines.sglang.cells import DTYPES, NAME, Packing, Scales
 from kvsize.engines.sglang.mamba import StateShape, sharded_channels
 from kvsize.engines.sglang.options import OPTIONS
@@ -29,57 +30,6 @@ if TYPE_CHECKING:
     from kvsize.layers import Layer, RecurrentState
     from kvsize.model import Model
 
-# `is_hybrid_swa_model` of srt/configs/model_config.py: only these get two pools.
-HYBRID_ARCHITECTURES = frozenset(
-    {
-        "BeamForCausalLM",
-        "DiffusionGemmaForBlockDiffusion",
-        "EmbeddingGemma2Model",
-        "Gemma4ForCausalLM",
-        "Gemma4ForConditionalGeneration",
-        "Gemma4UnifiedForConditionalGeneration",
-        "GptOssForCausalLM",
-        "GraniteMoeSWAForCausalLM",
-        "GraniteSWAForCausalLM",
-        "IQuestQ1ForCausalLM",
-        "InklingForConditionalGeneration",
-        "LagunaForCausalLM",
-        "Llama4ForConditionalGeneration",
-        "MellumForCausalLM",
-        "MiMoV2FlashForCausalLM",
-        "MiMoV2ForCausalLM",
-        "MuseGlimmerForCausalLM",
-        "MuseGlimmerForConditionalGeneration",
-        "Step3p5ForCausalLM",
-        "Step3p7ForConditionalGeneration",
-        "UnlimitedOCRForCausalLM",
-    }
-)
-# The same by model type, for configs that name no architecture.
-HYBRID_MODEL_TYPES = frozenset(
-    [
-        "beam",
-        "diffusion_gemma",
-        "gemma4",
-        "gemma4_text",
-        "gemma4_unified",
-        "gemma4_unified_text",
-        "gpt_oss",
-        "granite_swa",
-        "granitemoe_swa",
-        "inkling",
-        "iquest_q1",
-        "laguna",
-        "llama4",
-        "mellum",
-        "mimo_v2",
-        "mimo_v2_flash",
-        "muse_glimmer",
-        "step3p5",
-        "step3p7",
-        "unlimited_ocr",
-    ]
-)
 DSA_PAGE_SIZE = 64
 _EAGLE = {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP"}
 
@@ -143,9 +93,10 @@ def plan_of(model: Model, request: Request) -> Plan:
     attn_dp = _attn_dp(values, request)
     attn_tp = request.tensor_parallel_size // attn_dp
     scales = _scales(values, packing)
-    hybrid = _is_hybrid(model) and not values.flag("disable_hybrid_swa_memory")
+    packing = packing.resolved(torch_dtype(own).block_bytes, scales.layouts)
+    hybrid = is_hybrid(model) and not values.flag("disable_hybrid_swa_memory")
     costs = _Costs(model, values, packing, scales, attn_tp, hybrid=hybrid)
-    found = [parts(layer)[0] for layer in model.layers]
+    found = [parts(layer)[0] for layer in served_layers(model)]
     windows = [w for w in map(_window, found) if w is not None]
     speculative = values.text("speculative_algorithm")
     drafts = values.whole("speculative_num_draft_tokens") if speculative else 0
@@ -154,7 +105,7 @@ def plan_of(model: Model, request: Request) -> Plan:
         dtype=own if dtype == "auto" else dtype,
         packing=packing,
         page_size=_page_size(values, found),
-        layers=tuple(costs.cost(layer) for layer in model.layers),
+        layers=tuple(costs.cost(layer) for layer in served_layers(model)),
         stages=stages(len(model.layers), request.pipeline_parallel_size, extra="last"),
         attn_tp=attn_tp,
         attn_dp=attn_dp,
@@ -196,8 +147,6 @@ class _Costs:
             attention.head_dim,
             attention.v_head_dim,
             self.packing,
-            model_itemsize=self.itemsize,
-            layouts=self.scales.layouts,
         )
 
     def latent(self, attention: LatentAttention, state: StateShape | None) -> LayerCost:
@@ -207,7 +156,6 @@ class _Costs:
             attention.kv_lora_rank,
             attention.qk_rope_head_dim,
             self.packing,
-            model_itemsize=self.itemsize,
             scaled_rows=bool(_indexed(self.model)) and not raw,
         )
         kpool = self.model.config.count_or("index_kpool", 1, least=1)
@@ -222,7 +170,7 @@ class _Costs:
     def sparse_index(self, attention: FullAttention) -> int:
         """MiniMax-M3's indexer: one head of keys in the sparse layers, in the cache's dtype."""
         widths = sum(extra.width for extra in attention.extras if not extra.positions)
-        return widths * (self.packing.itemsize or self.itemsize)
+        return widths * self.packing.itemsize
 
     def state(self, recurrent: RecurrentState) -> StateShape:
         convolutions = [s for s in recurrent.states if s.name.startswith("conv")]
@@ -244,10 +192,6 @@ class _Costs:
                 heads = heads_per_rank(attention.num_key_value_heads, self.attn_tp)
                 widest = max(widest, cells.workspace_bytes(heads, attention.head_dim, self.scales))
         return widest if self.packing.fp4 else 0
-
-    @property
-    def itemsize(self) -> int:
-        return torch_dtype(sixteen_bit(self.model)).block_bytes
 
     @property
     def state_dtype(self) -> str:
@@ -279,14 +223,6 @@ def _scales(values: Values, packing: Packing) -> Scales:
     return cells.nvfp4_scales(prefill, decode, sm100=values.flag("native_scale_layout"))
 
 
-def _is_hybrid(model: Model) -> bool:
-    named = model.root.value("architectures")
-    architectures = {str(name) for name in named} if isinstance(named, list) else set()
-    types = {model.model_type, model.config.model_type}
-    listed = architectures & HYBRID_ARCHITECTURES or types & HYBRID_MODEL_TYPES
-    return bool(listed) or model.config.flag("is_hybrid_swa")
-
-
 def _window(attention: Attention | None) -> int | None:
     if isinstance(attention, SlidingAttention):
         return attention.sliding_window
@@ -294,7 +230,9 @@ def _window(attention: Attention | None) -> int | None:
 
 
 def _indexed(model: Model) -> list[Layer]:
-    latents = [layer for layer in model.layers if isinstance(parts(layer)[0], LatentAttention)]
+    latents = [
+        layer for layer in served_layers(model) if isinstance(parts(layer)[0], LatentAttention)
+    ]
     return [layer for layer in latents if getattr(parts(layer)[0], "extras", ())]
 
 

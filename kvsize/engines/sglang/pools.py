@@ -69,67 +69,75 @@ class HybridCells:
         return full + ratio * (self.swa_bytes + self.draft_swa_bytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingRule:
+    """How the sliding pool follows the full one: page, ratio, and the window it must hold."""
+
+    page_size: int
+    ratio: float = SWA_FULL_TOKENS_RATIO
+    window: int
+
+
 def hybrid_pools(
-    budget: int,
-    cells: HybridCells,
-    page_size: int,
-    *,
-    ratio: float = SWA_FULL_TOKENS_RATIO,
-    window: int,
-    max_total_tokens: int | None = None,
+    budget: int, cells: HybridCells, rule: SlidingRule, max_total_tokens: int | None = None
 ) -> Pools:
     """A full pool and one for sliding layers that is `ratio` as long, whatever the window.
 
     Raises EngineRefuses when the sliding pool could never admit a request.
     """
-    tokens = int(budget // cells.cell(ratio))
+    tokens = int(budget // cells.cell(rule.ratio))
     if max_total_tokens is not None:
         tokens = min(tokens, max_total_tokens)
-    return hybrid_split(tokens, cells, page_size, ratio=ratio, window=window)
-
-
-def hybrid_split(
-    tokens: int, cells: HybridCells, page_size: int, *, ratio: float, window: int | None
-) -> Pools:
-    """The two pools for `tokens`; `window` None skips the engine's check."""
-    full = _page(tokens, page_size)
-    if not cells.full_bytes:
-        return Pools(max_total_num_tokens=_at_least_one(full), full_tokens=0, swa_tokens=full)
-    swa = _page(int(full * ratio), page_size)
-    if window is not None and window + page_size >= swa:
-        msg = f"{NAME}: a sliding pool of {swa:,} tokens cannot hold one window of {window:,}."
+    found = hybrid_split(tokens, cells, rule)
+    if cells.full_bytes and rule.window + rule.page_size >= (found.swa_tokens or 0):
+        msg = (
+            f"{NAME}: a sliding pool of {found.swa_tokens:,} tokens cannot hold one window of "
+            f"{rule.window:,}."
+        )
         raise EngineRefuses(msg, "give more memory, or a larger swa_full_tokens_ratio.")
-    return Pools(max_total_num_tokens=_at_least_one(full), full_tokens=full, swa_tokens=swa)
+    _at_least_one(found.max_total_num_tokens)
+    return found
+
+
+def hybrid_split(tokens: int, cells: HybridCells, rule: SlidingRule) -> Pools:
+    """The two pools for `tokens`, whether or not the engine would start with them."""
+    full = _page(tokens, rule.page_size)
+    if not cells.full_bytes:
+        return Pools(max_total_num_tokens=full, full_tokens=0, swa_tokens=full)
+    swa = _page(int(full * rule.ratio), rule.page_size)
+    return Pools(max_total_num_tokens=full, full_tokens=full, swa_tokens=swa)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speculation:
-    """Speculative decoding's settings; `draft_tokens` 0 for none."""
+class Scheduling:
+    """What decides how many slots a request can hold; `draft_tokens` 0: no speculation."""
 
+    chunked_prefill_size: int
+    overlap: bool = True
     draft_tokens: int = 0
     steps: int = 1
     topk: int = 1
 
 
-def swa_request_cap(
-    max_running_requests: int,
-    window: int,
-    page_size: int,
-    chunked_prefill_size: int,
-    *,
-    speculation: Speculation = Speculation(),
-    overlap: bool = True,
-) -> int:
+def swa_request_cap(max_running_requests: int, rule: SlidingRule, scheduling: Scheduling) -> int:
     """Slots that `max_running_requests` can hold at worst (compute_swa_request_cap)."""
-    drafts = speculation.draft_tokens
-    trailing = window + EVICTION_INTERVAL * (drafts or 1) + page_size
+    drafts, page_size = scheduling.draft_tokens, rule.page_size
+    trailing = rule.window + EVICTION_INTERVAL * (drafts or 1) + page_size
     alloc = page_size
-    if drafts:
-        alloc = decode_alloc(page_size, drafts, speculation.steps, speculation.topk)
-        alloc = 2 * alloc if overlap else pad(alloc, page_size)
-    chunks = 2 if overlap else 1
+    if drafts and scheduling.overlap:
+        alloc = 2 * decode_alloc(page_size, drafts, scheduling.steps, scheduling.topk)
+    elif drafts:
+        alloc = _decode_alloc_in_turns(page_size, scheduling)
+    chunks = 2 if scheduling.overlap else 1
     requests = max(1, max_running_requests)
-    return (trailing + alloc) * requests + chunks * chunked_prefill_size + page_size
+    return (trailing + alloc) * requests + chunks * scheduling.chunked_prefill_size + page_size
+
+
+def _decode_alloc_in_turns(page_size: int, scheduling: Scheduling) -> int:
+    """`spec_decode_alloc_len_per_request`: without overlap, branches and drafts in whole pages."""
+    spare = page_size if page_size > 1 and scheduling.topk > 1 else 0
+    steps = pad(scheduling.steps + spare, page_size)
+    return max(steps * scheduling.topk, pad(scheduling.draft_tokens, page_size))
 
 
 def capped_pools(

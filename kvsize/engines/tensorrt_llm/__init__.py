@@ -13,6 +13,7 @@ from kvsize.engines._settings import short_note, version_of, with_context
 from kvsize.engines.tensorrt_llm.blocks import (
     NAME,
     Memory,
+    StateRequest,
     blocks_per_sequence,
     estimate_token_bytes,
     hybrid,
@@ -85,7 +86,7 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     """The blocks that fit per rank; the pipeline stage with the dearest tokens decides.
 
     Without `free_gpu_memory_fraction`, `kv_memory` is the pools' budget; with it, the memory
-    available after the profiling run. Raises EngineRefuses for a model without blocks.
+    available after the profiling run. Raises EngineRefuses where not one block fits.
     """
     request = with_context(model, request, NAME)
     plan = plan_of(model, request)
@@ -102,6 +103,9 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         blocks, details = _windows(plan, layers, memory, windows)
     else:
         blocks, details = _single(model, plan, layers, memory)
+    if blocks <= 0:
+        msg = f"{NAME}: not one block fits, and the engine does not start without."
+        raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size for states.")
     needed = blocks_per_sequence(request.context, plan.tokens_per_block)
     short = short_note(blocks, needed, "blocks", "the engine cuts max_seq_len to what fits")
     return Fit(
@@ -205,13 +209,15 @@ def _hybrid(
         _budget(plan, memory),
         sum(layer.token_bytes for layer in layers),
         state,
-        max_batch_size=plan.values.whole("max_batch_size"),
-        pipeline_parallel_size=request.pipeline_parallel_size,
-        tokens_per_block=plan.tokens_per_block,
-        snapshot_interval=plan.values.whole("mamba_state_cache_interval") if reuse else 0,
-        max_tokens=plan.values.whole_or_none("max_tokens"),
-        max_draft_len=plan.values.whole("max_draft_len"),
-        block_reuse=reuse,
+        StateRequest(
+            max_batch_size=plan.values.whole("max_batch_size"),
+            pipeline_parallel_size=request.pipeline_parallel_size,
+            tokens_per_block=plan.tokens_per_block,
+            snapshot_interval=plan.values.whole("mamba_state_cache_interval") if reuse else 0,
+            max_tokens=plan.values.whole_or_none("max_tokens"),
+            max_draft_len=plan.values.whole("max_draft_len"),
+            block_reuse=reuse,
+        ),
     )
     details: dict[str, object] = {
         "max_tokens": found.max_tokens,

@@ -72,8 +72,9 @@ def estimate_token_bytes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What the engine measures: `available_bytes` after the profiling run, `free_bytes` when the
-    final manager is made, and the share of each it takes.
+    """What the engine measures, and the share it takes of each.
+
+    `available_bytes` after the profiling run, `free_bytes` when the final manager is made.
     """
 
     available_bytes: int
@@ -126,40 +127,43 @@ class Hybrid:
     state_slots: int
 
 
-def hybrid(
-    budget_bytes: int,
-    token_bytes: int,
-    state_bytes: int,
-    *,
-    max_batch_size: int,
-    pipeline_parallel_size: int = 1,
-    tokens_per_block: int = TOKENS_PER_BLOCK,
-    snapshot_interval: int = 0,
-    max_tokens: int | None = None,
-    max_draft_len: int = 0,
-    block_reuse: bool = False,
-) -> Hybrid:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRequest:
+    """What decides the number of states: live sequences, snapshots, drafts, the user's limit."""
+
+    max_batch_size: int
+    pipeline_parallel_size: int = 1
+    tokens_per_block: int = TOKENS_PER_BLOCK
+    snapshot_interval: int = 0
+    block_reuse: bool = False
+    max_tokens: int | None = None
+    max_draft_len: int = 0
+
+
+def hybrid(budget_bytes: int, token_bytes: int, state_bytes: int, asked: StateRequest) -> Hybrid:
     """Blocks and slots of a hybrid model (`_calculate_max_num_blocks_for_linear_attention`).
 
     A token costs its keys and values and a share of the snapshot every `snapshot_interval`
     tokens; every live sequence costs one state. The slot for CUDA graph padding and those for
     drafts are allocated above the budget.
     """
-    live = max_batch_size * pipeline_parallel_size
-    slope = token_bytes + (state_bytes // snapshot_interval if snapshot_interval > 0 else 0)
+    live, interval = asked.max_batch_size * asked.pipeline_parallel_size, asked.snapshot_interval
+    slope = token_bytes + (state_bytes // interval if interval > 0 else 0)
     left = budget_bytes - live * state_bytes
     # Without attention in the model a token costs nothing, and only the user's limit holds.
-    tokens = max(left // slope, 0) if slope else (max_tokens or 0)
-    if max_tokens is not None:
-        tokens = min(tokens, max_tokens)
-    slots = live + 1 + max_draft_len
-    if block_reuse and snapshot_interval > 0:
-        slots += tokens // snapshot_interval
-    return Hybrid(max_tokens=tokens, kv_blocks=tokens // tokens_per_block, state_slots=slots)
+    tokens = max(left // slope, 0) if slope else (asked.max_tokens or 0)
+    if asked.max_tokens is not None:
+        tokens = min(tokens, asked.max_tokens)
+    slots = live + 1 + asked.max_draft_len
+    if asked.block_reuse and interval > 0:
+        slots += tokens // interval
+    return Hybrid(max_tokens=tokens, kv_blocks=tokens // asked.tokens_per_block, state_slots=slots)
 
 
 def state_bytes(convolutions: Sequence[tuple[int, int]], recurrences: Sequence[int]) -> int:
-    """One layer's state: (channels, kernel) convolutions of 16 bits keep kernel - 1 columns;
-    recurrences are bytes already.
+    """One layer's state in bytes.
+
+    Convolutions are (channels, kernel) of 16 bits and keep kernel - 1 columns; recurrences are
+    bytes already.
     """
     return sum(channels * (kernel - 1) * 2 for channels, kernel in convolutions) + sum(recurrences)

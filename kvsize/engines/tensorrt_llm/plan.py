@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.dtypes import canonical
-from kvsize.engines._layers import checkpoint_kv_dtype, parts, sixteen_bit
+from kvsize.engines._layers import checkpoint_kv_dtype, parts, served_layers, sixteen_bit
 from kvsize.engines._settings import Values, named_dtype, not_modelled, options_of
 from kvsize.engines.options import Option
 from kvsize.engines.tensorrt_llm.blocks import (
@@ -128,7 +128,7 @@ def plan_of(model: Model, request: Request) -> Plan:
     windows = _windows(model, values)
     layers = [
         _cost(layer, dtype, ranks, window, values)
-        for layer, window in zip(model.layers, windows, strict=True)
+        for layer, window in zip(served_layers(model), windows, strict=True)
     ]
     split = list(stages(len(layers), request.pipeline_parallel_size, extra="first"))
     drafts = values.whole("num_nextn_predict_layers")
@@ -149,7 +149,7 @@ def plan_of(model: Model, request: Request) -> Plan:
 def _tokens_per_block(model: Model, values: Values) -> int:
     indexed = any(
         isinstance(parts(layer)[0], LatentAttention) and getattr(parts(layer)[0], "extras", ())
-        for layer in model.layers
+        for layer in served_layers(model)
     )
     default = DSA_TOKENS_PER_BLOCK if indexed else TOKENS_PER_BLOCK
     return values.whole_or_none("tokens_per_block") or default
@@ -167,11 +167,11 @@ def _windows(model: Model, values: Values) -> list[int | None]:
         return [pattern[index % len(pattern)] for index in range(len(model.layers))]
     found = [
         attention.sliding_window if isinstance(attention, SlidingAttention) else None
-        for attention, _ in map(parts, model.layers)
+        for attention, _ in map(parts, served_layers(model))
     ]
     attending = {
         window
-        for window, layer in zip(found, model.layers, strict=True)
+        for window, layer in zip(found, served_layers(model), strict=True)
         if parts(layer)[0] is not None
     }
     return found if len(attending) > 1 else [None] * len(found)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "oracles"
+import kvsize
+
+FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "oracles"
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 DEEPSEEK = {
@@ -26,6 +29,21 @@ DEEPSEEK = {
     "vocab_size": 129280,
     "num_nextn_predict_layers": 1,
     "max_position_embeddings": 163840,
+}
+DEEPSEEK_V4 = {
+    "model_type": "deepseek_v4",
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "torch_dtype": "bfloat16",
+    "num_hidden_layers": 4,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 1,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "index_head_dim": 128,
+    "sliding_window": 128,
+    "hidden_size": 4096,
+    "compress_ratios": [0, 4, 128, 4],
+    "max_position_embeddings": 1048576,
 }
 MODELS: dict[str, dict[str, Any]] = {
     "llama2_7b": LLAMA
@@ -87,6 +105,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "index_n_heads": 64,
         "index_topk": 2048,
     },
+    "deepseek_v4": DEEPSEEK_V4,
     "gpt_oss_20b": {
         "model_type": "gpt_oss",
         "architectures": ["GptOssForCausalLM"],
@@ -134,6 +153,16 @@ MODELS: dict[str, dict[str, Any]] = {
         "vocab_size": 151936,
     },
 }
+
+
+@cache
+def _loaded(config: str) -> kvsize.Model:
+    return kvsize.load(json.loads(config))
+
+
+def load(model: str | dict[str, Any]) -> kvsize.Model:
+    """The model of a name above, or of a config; loaded once."""
+    return _loaded(json.dumps(MODELS[model] if isinstance(model, str) else model))
 
 
 def rows(engine: str) -> list[dict[str, Any]]:
