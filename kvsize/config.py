@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from kvsize.errors import ConfigError
@@ -80,7 +80,7 @@ class ClassFile(TypedDict):
 
 @cache
 def _class_file() -> ClassFile:
-    text = files("kvsize").joinpath("data/class_defaults.json").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data/class_defaults.json").read_text(encoding="utf-8")
     return cast("ClassFile", json.loads(text))
 
 
@@ -262,14 +262,13 @@ class Config:
 
     # -- errors ----------------------------------------------------------------------------
     def _count(self, key: str, value: object, least: int) -> int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(number, bool) or not isinstance(number, int):
             raise self._wrong(key, value, "a whole number")
         most = LARGEST_LAYERS if "layer" in key else LARGEST_COUNT
-        if not least <= value <= most:
+        if not least <= number <= most:
             raise self._wrong(key, value, f"a whole number from {least} to {most:,}")
-        return value
+        return number
 
     def _missing(self, keys: tuple[str, ...]) -> ConfigError:
         named = " or ".join(f"`{key}`" for key in keys)

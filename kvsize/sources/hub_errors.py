@@ -47,6 +47,27 @@ class Repo:
 def told(error: Exception, repo: Repo, file: str) -> HubError:
     """The error to raise for `error`, met while the client was asked for `file` of `repo`."""
     match error:
+        case LocalEntryNotFoundError() if isinstance(error.__cause__, Exception):
+            return told(error.__cause__, repo, file)
+        case LocalEntryNotFoundError() | OfflineModeIsEnabled():
+            msg = f"{repo}: {file} is not in the Hub cache, and offline mode forbids fetching it."
+            command = f"`hf download {repo.hub_id} {file}`"
+            return HubError(msg, f"where there is a network, run {command}; cache: {_cache()}.")
+        case FileMetadataError():
+            msg = f"{constants.ENDPOINT} does not answer as a Hugging Face Hub does."
+            return HubError(msg, f"check HF_ENDPOINT and the proxy settings; {_WITHOUT_HUB}.")
+        case HfHubHTTPError():
+            return _answered(error, repo, file)
+        case OSError():
+            msg = f"{repo}: the Hub cache cannot keep {file} ({error.strerror or error})."
+            return HubError(msg, f"let HF_HOME be a folder you may write to; now {_cache()}.")
+        case _:
+            return _transport(error, repo)
+
+
+def _answered(error: HfHubHTTPError, repo: Repo, file: str) -> HubError:
+    """The Hub answered, and the answer is no."""
+    match error:
         case GatedRepoError():
             return _gated(repo)
         case RevisionNotFoundError():
@@ -60,20 +81,8 @@ def told(error: Exception, repo: Repo, file: str) -> HubError:
             return HubError(msg, f"see {repo.page}; {_WITHOUT_HUB}.")
         case RepositoryNotFoundError():
             return _not_found(error, repo)
-        case LocalEntryNotFoundError() if isinstance(error.__cause__, Exception):
-            return told(error.__cause__, repo, file)
-        case LocalEntryNotFoundError() | OfflineModeIsEnabled():
-            return _not_cached(repo, file)
-        case FileMetadataError():
-            msg = f"{constants.ENDPOINT} does not answer as a Hugging Face Hub does."
-            return HubError(msg, f"check HF_ENDPOINT and the proxy settings; {_WITHOUT_HUB}.")
-        case HfHubHTTPError():
-            return _status(error, repo)
-        case OSError():
-            msg = f"{repo}: the Hub cache cannot keep {file} ({error.strerror or error})."
-            return HubError(msg, f"let HF_HOME be a folder you may write to; now {_cache()}.")
         case _:
-            return _transport(error, repo)
+            return _status(error, repo)
 
 
 def _gated(repo: Repo) -> HubError:
@@ -81,7 +90,7 @@ def _gated(repo: Repo) -> HubError:
         msg = f"{repo} is gated, and no access token was sent."
         return HubError(msg, f"accept its licence at {repo.page}, then {_LOG_IN}.")
     msg = f"{repo} is gated, and this access token has no access to it."
-    hint = f"accept its licence at {repo.page} with the token's account, and let the token read it."
+    hint = f"accept its licence at {repo.page} as the token's owner, and let the token read it."
     return HubError(msg, hint)
 
 
@@ -99,12 +108,6 @@ def _token_refused(repo: Repo) -> HubError:
     return HubError(
         msg, "it may have expired: log in anew with `hf auth login`, or change HF_TOKEN."
     )
-
-
-def _not_cached(repo: Repo, file: str) -> HubError:
-    msg = f"{repo}: {file} is not in the Hub cache, and offline mode forbids fetching it."
-    hint = f"where there is a network, run `hf download {repo.hub_id} {file}`; cache: {_cache()}."
-    return HubError(msg, hint)
 
 
 def _cache() -> str:

@@ -188,7 +188,7 @@ def test_a_gated_repo(hub: Hub, home: Path) -> None:
         [
             4,
             "acme/gated is gated, and this access token has no access to it.",
-            f"accept its licence at {page} with the token's account, and let the token read it.",
+            f"accept its licence at {page} as the token's owner, and let the token read it.",
         ]
     ]
     assert ask(hub, home, ("load", "acme/gated"), HF_TOKEN="hf_accepted") == [loaded("acme/gated")]
