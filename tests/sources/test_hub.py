@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.sources.hub_server import Hub, commit_of, serving
+from hub_server import Hub, commit_of, serving
 
 LLAMA = {
     "model_type": "llama",
