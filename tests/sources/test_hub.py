@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from hub_server import Hub, commit_of, serving
 
 LLAMA = {
@@ -176,6 +175,7 @@ def test_offline_comes_from_the_cache(hub: Hub, home: Path) -> None:
 
 def test_a_gated_repo(hub: Hub, home: Path) -> None:
     hub.add("acme/gated", {"config.json": LLAMA})
+    hub.gated.add("acme/gated")
     page = f"{hub.url}/acme/gated"
     assert ask(hub, home, ("load", "acme/gated")) == [
         [
@@ -194,6 +194,22 @@ def test_a_gated_repo(hub: Hub, home: Path) -> None:
     assert ask(hub, home, ("load", "acme/gated"), HF_TOKEN="hf_accepted") == [loaded("acme/gated")]
     # As with the client itself, a copy that was fetched while there was access is used.
     assert ask(hub, home, ("load", "acme/gated")) == [loaded("acme/gated")]
+
+
+def test_a_preset_stands_in_for_a_gated_or_unreachable_repo(hub: Hub, home: Path) -> None:
+    llama = "meta-llama/Llama-3.1-70B"
+    hub.add(llama, {"config.json": LLAMA})
+    hub.gated.add(llama)
+    (gated,) = ask(hub, home, ("load", llama))
+    assert gated[2] == (
+        f"accept its licence at {hub.url}/{llama}, then log in with `hf auth login`, or set "
+        "HF_TOKEN; or take the preset: `kvsize llama-3.1-70b`."
+    )
+    (unreachable,) = ask(hub, home, ("load", llama), HF_ENDPOINT="http://127.0.0.1:9")
+    assert unreachable[2] == (
+        "check the network, HF_ENDPOINT and the proxy settings; "
+        "`kvsize llama-3.1-70b` is built in and needs no Hub."
+    )
 
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
