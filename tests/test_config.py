@@ -87,8 +87,8 @@ def test_values_that_only_a_python_mapping_can_hold() -> None:
 
 def test_counts_of_layers_have_a_limit_of_their_own() -> None:
     assert config(num_hidden_layers=LARGEST_LAYERS).count("num_hidden_layers") == LARGEST_LAYERS
-    assert refusal(lambda: config(num_hidden_layers=100_001).count("num_hidden_layers")) == (
-        "`num_hidden_layers` is 100001, and must be a whole number from 1 to 100,000."
+    assert refusal(lambda: config(num_hidden_layers=10_001).count("num_hidden_layers")) == (
+        "`num_hidden_layers` is 10001, and must be a whole number from 1 to 10,000."
     )
 
 
