@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # Larger than any dimension or context of a real model; past it a value is an error.
 LARGEST_COUNT = 10**9
-# As for layers, of which each becomes a record.
-LARGEST_LAYERS = 10**5
+# As for layers, each of which becomes a record; Llama-3.1-405B has 126.
+LARGEST_LAYERS = 10**4
 _MISSING = object()
 # Model types of published files whose config has the words of a class that transformers has.
 KNOWN_AS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.layers import (
@@ -17,6 +17,7 @@ from kvsize.layers import (
     SlidingAttention,
 )
 from kvsize.parallel import latent_note, replication_note
+from kvsize.record import replace
 
 if TYPE_CHECKING:
     from kvsize.layers import Layer

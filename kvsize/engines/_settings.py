@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kvsize.dtypes import canonical
 from kvsize.engines.options import resolve
 from kvsize.errors import UsageError
+from kvsize.record import replace
 from kvsize.suggest import nearest
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""Where configs come from: one module per source, each turning a name into a Raw config.
+r"""Where configs come from: one module per source, each turning a name into a Raw config.
 
 `find` decides which source is meant; the first line that fits wins:
 
     a mapping                                    a config.json's content, as it is
     -                                            local: standard input
     x.gguf, org/name/x.gguf, org/name:TAG        gguf: a GGUF file, here or on the Hub
-    a path by its looks: ./x ../x /x ~/x x/ x.json a/b/c, on Windows C:x and a\\b
+    a path by its looks: ./x ../x /x ~/x x/ x.json a/b/c, on Windows C:x and a\b
                                                  local
     a/b where that exists here                   local (as in transformers, it hides a Hub id)
     org/name, org/name@revision                  hub, the only source with the Hub client

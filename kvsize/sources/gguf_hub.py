@@ -23,7 +23,7 @@ from kvsize.model import Raw
 from kvsize.sources import hub
 from kvsize.sources.gguf import read_local
 from kvsize.sources.gguf_names import OnHub, choose, model_name
-from kvsize.sources.hub_errors import Repo
+from kvsize.sources.hub_errors import Repo, asking
 
 _LISTING = "list of files"
 _PARTIAL_CONTENT = 206
@@ -40,7 +40,7 @@ def find(wanted: OnHub, *, offline: bool = False) -> Raw:
     repo = hub.repo_of(named)
     if offline or constants.is_offline_mode():
         return _cached(repo, wanted)
-    with hub.client(repo, _LISTING):
+    with asking(repo, _LISTING):
         info = HfApi().model_info(
             repo.hub_id,
             revision=repo.revision,
@@ -63,7 +63,7 @@ def find(wanted: OnHub, *, offline: bool = False) -> Raw:
 
 
 def _cached(repo: Repo, wanted: OnHub) -> Raw:
-    with hub.client(repo, wanted.file or _LISTING):
+    with asking(repo, wanted.file or _LISTING):
         folder = Path(snapshot_download(repo.hub_id, revision=repo.revision, local_files_only=True))
     present = [path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf")]
     file = choose(wanted, present)[0]
@@ -77,7 +77,7 @@ def _cached(repo: Repo, wanted: OnHub) -> Raw:
 
 
 def _read(repo: Repo, file: str, size: int | None) -> Header:
-    with hub.client(repo, file):
+    with asking(repo, file):
         return read_header(
             _ranges(repo, file), f"{repo.hub_id}: {file}", size=size, enough=has_required_keys
         )

@@ -7,11 +7,7 @@ are the client's own. Nothing is fetched but config.json; the weights' size is a
 
 from __future__ import annotations
 
-import logging
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kvsize import __version__
@@ -34,7 +30,6 @@ from huggingface_hub import (
     hf_hub_url,
     try_to_load_from_cache,
 )
-from huggingface_hub import logging as client_log
 from huggingface_hub.errors import (
     FileMetadataError,
     HFValidationError,
@@ -42,13 +37,8 @@ from huggingface_hub.errors import (
     RemoteEntryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils.tqdm import (
-    are_progress_bars_disabled,
-    disable_progress_bars,
-    enable_progress_bars,
-)
 
-from kvsize.sources.hub_errors import Repo, told
+from kvsize.sources.hub_errors import Repo, asking, quiet, told
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What git forbids in the names of branches and tags (git-check-ref-format); `refs/pr/1` is one.
@@ -67,7 +57,7 @@ def find(text: str, *, offline: bool = False) -> Raw:
     repo = repo_of(text)
     where = f"{repo}: {CONFIG}"
     path = _config_file(repo, offline=offline)
-    with client(repo, CONFIG):
+    with asking(repo, CONFIG):
         config = parse(read_file(path, where), where)
     refuse_other(config, where)
     # The client keeps files in models--org--name/snapshots/COMMIT/.
@@ -81,7 +71,7 @@ def weight_bytes(hub_id: str, revision: str | None = None) -> int | None:
     weights) twice; raises HubError as `find` does.
     """
     repo = Repo(hub_id, revision)
-    with client(repo, "list of files"):
+    with asking(repo, "list of files"):
         info = HfApi().model_info(
             hub_id, revision=revision, files_metadata=True, timeout=HF_HUB_ETAG_TIMEOUT
         )
@@ -98,7 +88,7 @@ def _shards(repo: Repo, index: str) -> set[str]:
     """The files an index names; each maps its tensors to the file they are in."""
     where = f"{repo}: {index}"
     path = _download(repo, index)
-    with client(repo, index):
+    with asking(repo, index):
         listed = parse(read_file(path, where, _LARGEST_INDEX_BYTES), where)
     weight_map = listed.get("weight_map")
     if not isinstance(weight_map, dict):
@@ -108,7 +98,7 @@ def _shards(repo: Repo, index: str) -> set[str]:
 
 
 def repo_of(text: str) -> Repo:
-    """The repo that `org/name` or `org/name@revision` names; UsageError for a malformed name."""
+    """The repo and revision that `org/name@revision` names; UsageError where it names none."""
     hub_id, at, revision = text.partition("@")
     try:
         hf_hub_url(hub_id, CONFIG)  # makes no request; checks the name
@@ -130,7 +120,7 @@ def _config_file(repo: Repo, *, offline: bool) -> Path:
     if offline:
         raise told(OfflineModeIsEnabled(), repo, CONFIG)
     try:
-        with _quiet():
+        with quiet():
             size = _size_bytes(repo)
     except RevisionNotFoundError as error:
         raise told(error, repo, CONFIG) from error
@@ -164,7 +154,7 @@ def _cached(repo: Repo) -> Path | None:
 
 
 def _download(repo: Repo, file: str) -> Path:
-    with client(repo, file):
+    with asking(repo, file):
         path = hf_hub_download(
             repo.hub_id,
             file,
@@ -179,7 +169,7 @@ def _no_config(repo: Repo, error: RemoteEntryNotFoundError) -> KvsizeError:
     """Says what a repo without a config.json is, if the Hub lists its files."""
     timeout = HF_HUB_ETAG_TIMEOUT
     try:
-        with _quiet():
+        with quiet():
             info = HfApi().model_info(repo.hub_id, revision=repo.revision, timeout=timeout)
     except Exception:  # noqa: BLE001 - the list would only improve the message
         return told(error, repo, CONFIG)
@@ -191,31 +181,3 @@ def _no_config(repo: Repo, error: RemoteEntryNotFoundError) -> KvsizeError:
         fetch=f"hf download {repo.hub_id}",
     )
     return HubError(*without_config(place))
-
-
-@contextmanager
-def client(repo: Repo, file: str) -> Iterator[None]:
-    """Runs client calls without their chatter, and tells their failures in two lines."""
-    try:
-        with _quiet():
-            yield
-    except KvsizeError:
-        raise
-    except Exception as error:  # the client's HTTP library changes with its version
-        raise told(error, repo, file) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars, log lines or warnings: stderr is for kvsize's own two lines."""
-    verbosity, bars = client_log.get_verbosity(), not are_progress_bars_disabled()
-    client_log.set_verbosity(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        disable_progress_bars()
-        try:
-            yield
-        finally:
-            client_log.set_verbosity(verbosity)
-            if bars:
-                enable_progress_bars()

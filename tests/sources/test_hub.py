@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.sources.hub_server import Hub, commit_of, serving
+from hub_server import Hub, commit_of, serving
 
 LLAMA = {
     "model_type": "llama",
@@ -176,6 +175,7 @@ def test_offline_comes_from_the_cache(hub: Hub, home: Path) -> None:
 
 def test_a_gated_repo(hub: Hub, home: Path) -> None:
     hub.add("acme/gated", {"config.json": LLAMA})
+    hub.gated.add("acme/gated")
     page = f"{hub.url}/acme/gated"
     assert ask(hub, home, ("load", "acme/gated")) == [
         [
@@ -188,12 +188,28 @@ def test_a_gated_repo(hub: Hub, home: Path) -> None:
         [
             4,
             "acme/gated is gated, and this access token has no access to it.",
-            f"accept its licence at {page} with the token's account, and let the token read it.",
+            f"accept its licence at {page} as the token's owner, and let the token read it.",
         ]
     ]
     assert ask(hub, home, ("load", "acme/gated"), HF_TOKEN="hf_accepted") == [loaded("acme/gated")]
     # As with the client itself, a copy that was fetched while there was access is used.
     assert ask(hub, home, ("load", "acme/gated")) == [loaded("acme/gated")]
+
+
+def test_a_preset_stands_in_for_a_gated_or_unreachable_repo(hub: Hub, home: Path) -> None:
+    llama = "meta-llama/Llama-3.1-70B"
+    hub.add(llama, {"config.json": LLAMA})
+    hub.gated.add(llama)
+    (gated,) = ask(hub, home, ("load", llama))
+    assert gated[2] == (
+        f"accept its licence at {hub.url}/{llama}, then log in with `hf auth login`, or set "
+        "HF_TOKEN; or take the preset: `kvsize llama-3.1-70b`."
+    )
+    (unreachable,) = ask(hub, home, ("load", llama), HF_ENDPOINT="http://127.0.0.1:9")
+    assert unreachable[2] == (
+        "check the network, HF_ENDPOINT and the proxy settings; "
+        "`kvsize llama-3.1-70b` is built in and needs no Hub."
+    )
 
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"

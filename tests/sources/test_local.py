@@ -67,8 +67,8 @@ def told(source: object, kind: type[kvsize.KvsizeError] = kvsize.ConfigError) ->
     ],
 )
 def test_paths(typed: str, name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", os.getcwd())
-    monkeypatch.setenv("USERPROFILE", os.getcwd())
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    monkeypatch.setenv("USERPROFILE", str(Path.cwd()))
     for file in ("config.json", "my-model/config.json", "some/where/config.json", "a/b/c/x.json"):
         write(file, LLAMA)
     raw = find(typed)

@@ -1,7 +1,7 @@
 """A small Hub on loopback: repos in memory, the headers that the official client needs.
 
-`repos` maps org/name to {revision: {file: content}}; "main" is the default branch. A repo whose
-name says so misbehaves: see `_SCENES`.
+`repos` maps org/name to {revision: {file: content}}; "main" is the default branch. Those in `gated`
+want the token hf_accepted. A repo whose name says so misbehaves: see `_SCENES`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Hub:
 
     url: str
     repos: dict[str, dict[str, Mapping[str, bytes]]] = field(default_factory=dict)
+    gated: set[str] = field(default_factory=set)
     asked: list[Asked] = field(default_factory=list)
 
     def add(self, hub_id: str, files: Mapping[str, object], revision: str = "main") -> None:
@@ -109,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(status, {k: v for k, v in headers.items() if v})
         if scene == "slow":
             time.sleep(_SLOW_SECONDS)
-        if scene == "gated" and token != "Bearer hf_accepted":
+        if hub_id in self.hub.gated and token != "Bearer hf_accepted":
             code = 401 if token is None else 403
             return self._send(code, {"X-Error-Code": "GatedRepo", "X-Error-Message": "restricted"})
         if hub_id not in self.hub.repos:

@@ -1,0 +1,97 @@
+"""What each way in may import: start-up stays short, and a base install needs no torch.
+
+Each runs in a process of its own. A module that is not named here may be imported anyway if it
+belongs to Python or to kvsize's own light core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+}
+# Packages outside Python that some part of kvsize or of its tests uses.
+HEAVY = {
+    *("torch", "transformers", "huggingface_hub", "httpx", "httpx2", "tqdm", "yaml", "filelock"),
+    *("pydantic", "pydantic_core", "typer", "click", "rich", "numpy", "gguf", "jsonschema"),
+}
+# Parts of Python that take milliseconds to import and that sizing a model has no use for.
+SLOW = {
+    *("asyncio", "difflib", "email", "http", "logging", "multiprocessing", "socket", "ssl"),
+    *("subprocess", "tempfile", "unittest", "xml", "zipfile"),
+}
+HUB_CLIENT = {"huggingface_hub", "httpx", "httpx2", "tqdm", "yaml", "filelock"}
+
+
+def imported(code: str, folder: Path, stdin: str = "") -> set[str]:
+    """The modules that `code` imports, besides what a bare Python has."""
+    script = f"import sys\nbare = set(sys.modules)\n{code}\nprint(*set(sys.modules) - bare)"
+    done = subprocess.run(
+        # -S: site packages come by PYTHONPATH, without their .pth files, which import things.
+        [sys.executable, "-S", "-c", script],
+        input=stdin,
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_OFFLINE": "1"},
+    )
+    return set(done.stdout.split())
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
+
+
+SIZE = "import kvsize\nkvsize.size(kvsize.load({!r}), context=32768)"
+
+
+def test_importing_kvsize(tmp_path: Path) -> None:
+    modules = imported("import kvsize", tmp_path)
+    assert packages(modules) & (HEAVY | SLOW) == set()
+    sources = {module for module in modules if module.startswith("kvsize.sources.")}
+    assert sources == set()
+    assert not {module for module in modules if module.startswith("kvsize.engines.")} - {
+        "kvsize.engines.options"
+    }
+
+
+def test_a_preset(tmp_path: Path) -> None:
+    modules = imported(SIZE.format("llama-3.1-70b"), tmp_path)
+    assert packages(modules) & (HEAVY | SLOW) == set()
+    assert "kvsize.sources.preset" in modules
+    for unused in ("hub", "hub_errors", "local", "parsing", "contents", "gguf"):
+        assert f"kvsize.sources.{unused}" not in modules
+
+
+@pytest.mark.parametrize("name", ["./config.json", "-", "folder"])
+def test_files_and_standard_input(name: str, tmp_path: Path) -> None:
+    content = json.dumps(LLAMA)
+    (tmp_path / "folder").mkdir()
+    for file in ("config.json", "folder/config.json"):
+        (tmp_path / file).write_text(content, encoding="utf-8")
+    modules = imported(SIZE.format(name), tmp_path, content)
+    assert packages(modules) & (HEAVY | SLOW) == set()
+    assert "kvsize.sources.local" in modules
+    assert "kvsize.sources.hub" not in modules
+    assert "kvsize.sources.preset" not in modules or name == "folder"
+
+
+def test_a_hub_id_imports_the_client_and_no_framework(tmp_path: Path) -> None:
+    code = "import kvsize\ntry: kvsize.load('org/name')\nexcept kvsize.HubError: pass"
+    modules = imported(code, tmp_path)
+    assert packages(modules) & HEAVY <= HUB_CLIENT | {"typer", "click", "rich"}
+    assert "kvsize.sources.hub" in modules
+    assert "huggingface_hub" in modules
+    assert "kvsize.sources.preset" not in modules
