@@ -25,7 +25,9 @@ class Size(Record, kw_only=True):
     `total_bytes`: what its tensors hold, all sequences and all ranks. `layer_bytes`: the same
     per cache layer, in the cache object's order. `allocated_bytes`: what their storages hold,
     larger where a tensor is a view of a bigger buffer. `prefill_bytes`: what the storages hold
-    right after one forward pass over all `context` tokens. `rank_bytes`: per GPU rank.
+    right after one forward pass over all `context` tokens. `peak_bytes`: what the storages and
+    the copies made while they grow hold at most, where an engine grows them. `rank_bytes`: per
+    GPU rank.
     """
 
     engine: str
@@ -38,6 +40,7 @@ class Size(Record, kw_only=True):
     layer_bytes: tuple[int, ...]
     allocated_bytes: int
     prefill_bytes: int
+    peak_bytes: int | None = None
     rank_bytes: tuple[int, ...] = ()
     groups: tuple[LayerGroup, ...] = ()
     details: Mapping[str, object] = NOTHING

@@ -1,130 +1,134 @@
-"""Engine `transformers`: what DynamicCache and StaticCache hold, tensor by tensor.
+"""Engine `transformers`: what its DynamicCache, StaticCache and QuantizedCache hold.
 
 Rules read in transformers 5.24.0, cache_utils.py, and held against the real classes; older
-versions differ as `versions.py` lists.
+versions differ as `versions.py` and `implementations.py` list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from kvsize.dtypes import KVDtype, torch_dtype
-from kvsize.engines.options import Option, Request, resolve
-from kvsize.engines.transformers.tensors import CacheTensor, Form, layer_tensors
-from kvsize.engines.transformers.versions import NEWEST, VERSIONS, CachedLayer, rules_for
+from kvsize.engines.options import Request
+from kvsize.engines.transformers.form import Form, form_of
+from kvsize.engines.transformers.implementations import cached_layers
+from kvsize.engines.transformers.notes import notes
+from kvsize.engines.transformers.options import OPTIONS
+from kvsize.engines.transformers.tensors import CacheTensor, layer_tensors
+from kvsize.engines.transformers.versions import NEWEST, VERSIONS, CachedLayer, ReturnedWindow
 from kvsize.errors import EngineRefuses, UsageError
-from kvsize.layers import CrossAttention, FullAttention, HybridLayer, LatentAttention
-from kvsize.layers import SlidingAttention as Sliding
+from kvsize.layers import (
+    CompressedAttention,
+    CrossAttention,
+    FullAttention,
+    HybridLayer,
+    ReferenceAttention,
+)
 from kvsize.model import Model
 from kvsize.results import LayerGroup, Size
 
 __all__ = ["NAME", "NEWEST", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "size", "tensors"]
 
 NAME = "transformers"
-TITLE = "Hugging Face transformers: DynamicCache and StaticCache"
-OPTIONS = (
-    Option(
-        name="cache",
-        kind=str,
-        default="dynamic",
-        help="dynamic grows with the tokens, static is allocated for max_cache_len at once",
-        choices=("dynamic", "static"),
-    ),
-    Option(
-        name="max_cache_len",
-        kind=int,
-        default=None,
-        help="tokens a static cache is allocated for (default: the context)",
-        least=1,
-    ),
-    Option(
-        name="encoder_tokens",
-        kind=int,
-        default=None,
-        help="tokens of the encoder, for cross-attention (default: the model's own length)",
-        least=0,
-    ),
-)
+TITLE = "Hugging Face transformers: DynamicCache, StaticCache and QuantizedCache"
 NOT_MODELLED = (
     "Attention masks, activations and the memory that torch's allocator adds are not counted.",
     "Bookkeeping scalars of 8 bytes per layer (positions, lengths) are not counted.",
     "Fused GPU kernels may return recurrent states in another dtype than the reference path.",
 )
+# Their update makes copies that kvsize has no rule for.
+WITHOUT_PEAK = (CompressedAttention, ReferenceAttention, ReturnedWindow)
 
 
 def size(model: Model, request: Request) -> Size:
-    """The bytes that the cache's tensors hold, and their storages."""
-    form = _form(model, request)
-    layers = form.rules.layers(model, form.cache)
-    per_layer = tensors(model, request)
+    """The bytes that the cache's tensors hold, their storages, and the peak while it grows."""
+    form = form_of(model, request)
+    layers = _layers(model, form)
+    per_layer = _held(layers, form)
     layer_bytes = tuple(sum(t.total_bytes for t in layer) for layer in per_layer)
     total_bytes = sum(layer_bytes)
+    prefilled = per_layer if form.prompt is None else _held(layers, form.after(form.prompt))
     return Size(
         engine=NAME,
         engine_version=form.rules.version,
         cache=model.cache_class or f"{form.cache.capitalize()}Cache",
-        context=request.context,
+        context=request.context or form.tokens - model.prompt_tokens,
         sequences=request.sequences,
         kv_dtype=form.dtype.name,
         total_bytes=total_bytes,
         layer_bytes=layer_bytes,
-        allocated_bytes=sum(t.storage_bytes for layer in per_layer for t in layer),
-        prefill_bytes=sum(t.prefill_bytes for layer in per_layer for t in layer),
+        allocated_bytes=_storages(per_layer),
+        prefill_bytes=sum(t.prefill_bytes for layer in prefilled for t in layer),
+        peak_bytes=_peak_bytes(model, layers, form),
         rank_bytes=_rank_bytes(model, total_bytes, request),
         groups=_groups(layers, per_layer),
+        details=_details(layers, per_layer, form),
+        notes=notes(model, form),
     )
 
 
 def tensors(model: Model, request: Request) -> list[tuple[CacheTensor, ...]]:
     """Every tensor of the cache, layer by layer, in the cache object's order."""
-    form = _form(model, request)
-    layers = form.rules.layers(model, form.cache)
-    made = {layer: tuple(layer_tensors(layer, form)) for layer in set(layers)}
+    form = form_of(model, request)
+    return _held(_layers(model, form), form)
+
+
+def _layers(model: Model, form: Form) -> Sequence[CachedLayer]:
+    """The model's layers as this kind of cache holds them in this version."""
+    layers = form.rules.layers(model, "static" if form.cache == "static" else "dynamic")
+    if form.cache == "quantized":
+        from kvsize.engines.transformers.quantized import quantized_layers
+
+        return quantized_layers(model, layers, form.rules)
+    return cached_layers(layers, form.made, form.rules)
+
+
+def _held(layers: Sequence[CachedLayer], form: Form) -> list[tuple[CacheTensor, ...]]:
+    if form.cache == "quantized":
+        from kvsize.engines.transformers.quantized import quantized_tensors
+
+        made = {layer: tuple(quantized_tensors(layer, form)) for layer in set(layers)}
+    else:
+        made = {layer: tuple(layer_tensors(layer, form)) for layer in set(layers)}
     return [made[layer] for layer in layers]
 
 
-def _form(model: Model, request: Request) -> Form:
-    """The request with every default filled in; raises what transformers would raise."""
-    if request.context < 1:
-        message = "a transformers cache needs a context of at least 1 token."
-        raise UsageError(message, "give --ctx 32k, or another number of tokens.")
-    options = resolve(NAME, OPTIONS, request.options)
-    cache = str(options["cache"])
-    tokens = request.context + model.prompt_tokens
-    length = options["max_cache_len"]
-    max_cache_len = int(str(length)) if length is not None else tokens
-    if cache == "static":
-        _check_static(model, tokens, max_cache_len)
-    encoder = options["encoder_tokens"]
-    if encoder is None:
-        encoder = model.encoder_tokens if model.encoder_tokens is not None else request.context
-    return Form(
-        cache=cache,
-        rules=rules_for(request.engine_version),
-        tokens=tokens,
-        sequences=request.sequences,
-        dtype=_dtype(model, request.kv_dtype),
-        max_cache_len=max_cache_len,
-        encoder_tokens=int(str(encoder)),
+def _storages(per_layer: Sequence[tuple[CacheTensor, ...]]) -> int:
+    return sum(t.storage_bytes for layer in per_layer for t in layer)
+
+
+def _peak_bytes(model: Model, layers: Sequence[CachedLayer], form: Form) -> int | None:
+    """The peak of the last token's pass, and of the first after a stated prompt.
+
+    None where kvsize has no rule. A first pass stores what it is given: its peak is its result.
+    """
+    known = not any(isinstance(layer, WITHOUT_PEAK) for layer in layers)
+    if form.cache == "quantized" or model.cache_class is not None or not known:
+        return None
+    from kvsize.engines.transformers.peak import step_peak
+
+    first = 1 if form.prompt is None else form.prompt
+    if form.tokens == first:
+        return _storages(_held(layers, form.after(first)))
+    steps = {form.tokens} if form.prompt is None else {first + 1, form.tokens}
+    return max(
+        step_peak(_held(layers, form.after(step - 1)), _held(layers, form.after(step)))
+        for step in steps
     )
 
 
-def _dtype(model: Model, kv_dtype: str) -> KVDtype:
-    """Caches take the dtype of the keys they are given: the model's."""
-    return torch_dtype(model.dtype if kv_dtype == "auto" else kv_dtype)
+def _details(
+    layers: Sequence[CachedLayer], per_layer: list[tuple[CacheTensor, ...]], form: Form
+) -> Mapping[str, object]:
+    """Where an offloaded cache lies, and what a quantized one rebuilds for every token."""
+    if form.made.offloaded:
+        from kvsize.engines.transformers.offloading import offloading_details
 
-
-def _check_static(model: Model, tokens: int, max_cache_len: int) -> None:
-    if model.no_static_cache is not None:
-        message = f"{model.name} has no StaticCache: {model.no_static_cache}."
-        raise EngineRefuses(message, "use the dynamic cache.")
-    whole = any(
-        isinstance(layer, FullAttention | LatentAttention) and not isinstance(layer, Sliding)
-        for layer in model.layers
-    )
-    if whole and tokens > max_cache_len:
-        message = f"a StaticCache of max_cache_len {max_cache_len} cannot hold {tokens} tokens."
-        raise EngineRefuses(message, f"give max_cache_len at least {tokens}.")
+        return offloading_details(layers, per_layer, form)
+    if form.cache == "quantized":
+        plain = [tuple(layer_tensors(layer, form)) for layer in set(layers)]
+        largest = max((sum(t.total_bytes for t in layer) for layer in plain), default=0)
+        return {"dequantized_layer_bytes": largest}
+    return {}
 
 
 def _rank_bytes(model: Model, total_bytes: int, request: Request) -> tuple[int, ...]:

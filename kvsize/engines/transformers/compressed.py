@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvsize.dtypes import KVDtype, torch_dtype
-from kvsize.engines.transformers.tensors import CacheTensor, Form
+from kvsize.engines.transformers.form import Form
+from kvsize.engines.transformers.tensors import CacheTensor
 from kvsize.layers import CompressedAttention
 
 
@@ -50,6 +51,8 @@ def _part(  # noqa: PLR0913 - one tensor's dimensions
     heads: str = "",
 ) -> CacheTensor:
     dtype = dtype or form.dtype
+    if not form.decoded:
+        stored = prefilled
     per_token = form.sequences * width * dtype.block_bytes
     shape = (form.sequences, 1, held, width) if heads else (form.sequences, held, width)
     return CacheTensor(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from kvsize.dtypes import KVDtype, torch_dtype
-from kvsize.engines.transformers.versions import CachedLayer, ReturnedWindow, Rules
+from kvsize.engines.transformers.form import Form
+from kvsize.engines.transformers.versions import CachedLayer, ReturnedWindow
 from kvsize.layers import (
     ChunkedAttention,
     CompressedAttention,
@@ -26,8 +27,11 @@ from kvsize.layers import (
 class CacheTensor:
     """One tensor of the cache.
 
-    `total_bytes`: its elements. `storage_bytes`: the buffer behind it, after decoding. The
-    same right after a prefill of all tokens: `prefill_bytes`.
+    `total_bytes`: its elements. `storage_bytes`: the buffer behind it, larger where the tensor is
+    a view. `prefill_bytes`: the same right after a first forward pass over all tokens.
+    `growth`: how the next token gets in: `append` (a longer copy), `window` (a longer copy, of
+    keys and values at once), `roll` (a copy of the same size), `shift` (one of a column more), or
+    `fixed` (written in place).
     """
 
     name: str
@@ -37,23 +41,28 @@ class CacheTensor:
     total_bytes: int
     storage_bytes: int
     prefill_bytes: int
+    growth: str = "fixed"
 
     def described(self) -> str:
         """`keys [batch, 8, seq_len, 128] bfloat16`."""
         return f"{self.name} {self.axes} {self.dtype}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """What a cache is built for."""
-
-    cache: str
-    rules: Rules
-    tokens: int
-    sequences: int
-    dtype: KVDtype
-    max_cache_len: int
-    encoder_tokens: int
+def plain_tensor(
+    name: str, shape: tuple[int, ...], dtype: KVDtype, growth: str = "fixed"
+) -> CacheTensor:
+    """A tensor with a storage of its own size."""
+    size_bytes = prod(shape) * dtype.block_bytes
+    return CacheTensor(
+        name=name,
+        shape=shape,
+        axes=f"[{', '.join(map(str, shape))}]",
+        dtype=dtype.name,
+        total_bytes=size_bytes,
+        storage_bytes=size_bytes,
+        prefill_bytes=size_bytes,
+        growth=growth,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class Span:
     held: int
     stored: int
     prefilled: int
+    growth: str = "fixed"
 
 
 def layer_tensors(layer: CachedLayer, form: Form) -> Iterator[CacheTensor]:
@@ -86,6 +96,8 @@ def layer_tensors(layer: CachedLayer, form: Form) -> Iterator[CacheTensor]:
             yield from compressed_tensors(layer, form)
         case ReferenceAttention() if form.cache == "static":
             yield from _reference_static(layer, form)
+        case ReferenceAttention():
+            yield from _reference_dynamic(layer, form)
         case ReturnedWindow(attention=attention):
             yield from _returned(attention, form)
         case FullAttention():
@@ -115,13 +127,17 @@ def _span(window: int | None, form: Form) -> Span:
     window of 1 that slice is `[0:]`, so everything stays. StaticSlidingWindowLayer allocates
     min(window, max_cache_len).
     """
+    tokens = form.tokens
     if form.cache == "static":
         length = form.max_cache_len if window is None else min(window, form.max_cache_len)
-        return Span(length, length, length)
-    tokens = form.tokens
-    if window is None or window == 1:
-        return Span(tokens, tokens, tokens)
-    return Span(min(tokens, window - 1), min(tokens, window), tokens)
+        full = window is not None and tokens > length
+        return Span(length, length, length, "roll" if full else "fixed")
+    if window is None:
+        return Span(tokens, tokens, tokens, "append")
+    if window == 1:
+        return Span(tokens, tokens, tokens, "window")
+    stored = min(tokens, window) if form.decoded else tokens
+    return Span(min(tokens, window - 1), stored, tokens, "window")
 
 
 def _kv(name: str, heads: int, span: Span, width: int, form: Form) -> CacheTensor:
@@ -134,6 +150,7 @@ def _kv(name: str, heads: int, span: Span, width: int, form: Form) -> CacheTenso
         total_bytes=span.held * per_token,
         storage_bytes=span.stored * per_token,
         prefill_bytes=span.prefilled * per_token,
+        growth=span.growth,
     )
 
 
@@ -154,15 +171,26 @@ def _extras(extras: tuple[TokenTensor, ...], span: Span, form: Form) -> Iterator
         # single row of them over the sequences and axes: a view until the next token.
         held = form.tokens if extra.positions else span.held
         first = dtype.block_bytes if extra.positions else per_token
+        axes = extra.shape.format(width=extra.width)
         yield CacheTensor(
             name=extra.name,
-            shape=(form.sequences, held, extra.width),
-            axes=extra.shape.format(width=extra.width),
+            shape=_shape(axes, form.sequences, held),
+            axes=axes,
             dtype=dtype.name,
             total_bytes=held * per_token,
-            storage_bytes=(held if extra.positions else span.stored) * per_token,
+            storage_bytes=(held if extra.positions else span.stored)
+            * (per_token if form.decoded else first),
             prefill_bytes=(held if extra.positions else span.prefilled) * first,
+            growth="append" if extra.positions else span.growth,
         )
+
+
+def _shape(axes: str, batch: int, tokens: int) -> tuple[int, ...]:
+    """`[batch, seq_len, 64]` with the numbers in place."""
+    numbers = {"batch": batch, "seq_len": tokens}
+    return tuple(
+        numbers[axis] if axis in numbers else int(axis) for axis in axes.strip("[]").split(", ")
+    )
 
 
 def _latent(layer: LatentAttention, form: Form) -> Iterator[CacheTensor]:
@@ -194,21 +222,37 @@ def _states(layer: RecurrentState, form: Form) -> Iterator[CacheTensor]:
             total_bytes=size_bytes,
             storage_bytes=size_bytes,
             prefill_bytes=size_bytes,
+            growth="shift" if state.name.startswith("conv_states") else "fixed",
         )
 
 
 def _reference_static(layer: ReferenceAttention, form: Form) -> Iterator[CacheTensor]:
-    """One buffer of the prompt and the window; `keys` and `prefill_keys` are views of it.
-
-    The prompt is taken to be all of the context: how much of it was generated is not known.
-    """
-    window = layer.sliding_window
-    prompt = min(max(form.max_cache_len - window, 0), form.tokens)
+    """One buffer of the prompt and the window; `keys` and `prefill_keys` are views of it."""
+    window = min(layer.sliding_window, form.max_cache_len)
+    seen = form.tokens if form.prompt is None else form.prompt
+    prompt = min(form.max_cache_len - window, seen)
     length = prompt + window
     for name, width in (("keys", layer.head_dim), ("values", layer.v_head_dim)):
-        whole = _kv(
-            f"all_{name}", layer.num_key_value_heads, Span(length, length, length), width, form
-        )
-        yield whole
+        heads = layer.num_key_value_heads
+        yield _kv(f"all_{name}", heads, Span(length, length, length), width, form)
         for part, tokens in ((f"prefill_{name}", prompt), (name, window)):
-            yield _kv(part, layer.num_key_value_heads, Span(tokens, 0, 0), width, form)
+            yield _kv(part, heads, Span(tokens, 0, 0), width, form)
+
+
+def _reference_dynamic(layer: ReferenceAttention, form: Form) -> Iterator[CacheTensor]:
+    """The prompt for ever, and a window over what came after it.
+
+    Without a stated prompt, all of the context is taken to be the prompt.
+    """
+    prompt = form.tokens if form.prompt is None else form.prompt
+    generated = form.tokens - prompt
+    kept = min(generated, max(layer.sliding_window - 1, 1))
+    if layer.sliding_window == 1:
+        kept = generated
+    spans = {
+        "": Span(kept, min(generated, max(layer.sliding_window, kept)), 0),
+        "prefill_": Span(prompt, prompt, form.tokens),
+    }
+    for part, span in spans.items():
+        for name, width in (("keys", layer.head_dim), ("values", layer.v_head_dim)):
+            yield _kv(f"{part}{name}", layer.num_key_value_heads, span, width, form)
