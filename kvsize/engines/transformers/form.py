@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 
 from kvsize.dtypes import KVDtype, torch_dtype
 from kvsize.engines.options import Request, resolve
@@ -21,13 +20,13 @@ from kvsize.layers import (
     SlidingAttention,
 )
 from kvsize.model import Model
+from kvsize.record import Record, fields, replace
 
 # Bits and axes that each backend's layer class accepts (cache_utils.py, `__init__`).
 BACKENDS = {"quanto": ((2, 4), (0, -1)), "hqq": ((1, 2, 3, 4, 8), (0, 1))}
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(Record):
     """The arguments of QuantizedCache, with its defaults (transformers 5.24.0)."""
 
     backend: str = "quanto"
@@ -38,8 +37,7 @@ class Quantization:
     residual_length: int = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Record, kw_only=True):
     """What a cache is built for.
 
     `prompt`: tokens of the first forward pass, the rest came one by one; None where the request
@@ -163,7 +161,7 @@ def _quantization(
     stated: Mapping[str, object], options: Mapping[str, object], made: Implementation, rules: Rules
 ) -> Quantization:
     """The arguments of QuantizedCache, refused where the class refuses them."""
-    names = [field.name for field in fields(Quantization)]
+    names = fields(Quantization)
     given = [name for name in names if name in stated]
     if made.cache != "quantized" and given:
         message = f"{given[0]} is an option of a quantized cache."

@@ -7,7 +7,6 @@ Read in generation/utils.py and generation/configuration_utils.py of 4.57.6, 5.0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 from kvsize.engines.transformers.versions import CachedLayer, Rules
@@ -21,10 +20,10 @@ from kvsize.layers import (
     ReferenceAttention,
     SlidingAttention,
 )
+from kvsize.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Implementation:
+class Implementation(Record):
     """What one name makes: the kind of cache, and whether its layers move to the CPU.
 
     `ignores_windows`: the cache is built without the config, so every layer keeps all tokens.

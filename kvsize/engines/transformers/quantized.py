@@ -7,7 +7,6 @@ in cache_utils.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from kvsize.dtypes import torch_dtype
@@ -18,14 +17,14 @@ from kvsize.engines.transformers.versions import CachedLayer, Rules
 from kvsize.errors import EngineRefuses
 from kvsize.layers import CrossAttention, FullAttention, LatentAttention, NoCache
 from kvsize.model import Model
+from kvsize.record import Record
 from kvsize.units import ceil_div
 
 # hqq packs 10 elements of 3 bits into one int32 (hqq 0.2.8, core/bitpack.py).
 THREE_BIT_ELEMENTS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Record):
     """The keys or the values of one layer, for the tokens that are quantized."""
 
     name: str

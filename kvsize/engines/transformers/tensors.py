@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 from kvsize.dtypes import KVDtype, torch_dtype
@@ -21,10 +20,10 @@ from kvsize.layers import (
     SlidingAttention,
     TokenTensor,
 )
+from kvsize.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTensor:
+class CacheTensor(Record, kw_only=True):
     """One tensor of the cache.
 
     `total_bytes`: its elements. `storage_bytes`: the buffer behind it, larger where the tensor is
@@ -65,8 +64,7 @@ def plain_tensor(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Record):
     """Tokens along one axis: in the tensor, in its storage, in the storage after a prefill."""
 
     held: int

@@ -7,7 +7,6 @@ in the releases' cache_utils.py and modeling files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kvsize.errors import EngineRefuses, UsageError
 from kvsize.layers import (
@@ -20,14 +19,14 @@ from kvsize.layers import (
     SlidingAttention,
 )
 from kvsize.model import Model
+from kvsize.record import Record
 
 NEWEST = "5.24.0"
 VERSIONS = ("5.24.0", "5.13.1", "4.57.6")
 OLDEST = (4, 57)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReturnedWindow:
+class ReturnedWindow(Record, kw_only=True):
     """What 4.57's Gemma 3n keeps of its last sliding layer for the layers that share it.
 
     The tensors that `update` returned: the window with the newest token, a second view of the
@@ -40,8 +39,7 @@ class ReturnedWindow:
 CachedLayer = Layer | ReturnedWindow
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Record):
     """The rules of one version."""
 
     version: str
