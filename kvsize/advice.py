@@ -14,8 +14,10 @@ from typing import TypedDict
 from kvsize import units
 from kvsize.api import size as size_of
 from kvsize.attention import attention_layers
+from kvsize.config import Config, Origin
 from kvsize.dtypes import TORCH_DTYPES, canonical
 from kvsize.errors import GuessRefused
+from kvsize.families import CONTEXT_LIMITS
 from kvsize.layers import (
     ChunkedAttention,
     FullAttention,
@@ -89,22 +91,17 @@ def dtype_is_assumed(model: Model, ask: Ask) -> bool:
 
 
 def mha_bytes(case: Case) -> int | None:
-    """What the MHA formula gives: 2 · layers · heads · head_dim · bytes, per token.
+    """What the MHA formula gives: 2 · layers · heads · head_dim · bytes, for every token.
 
-    The heads are num_attention_heads; head_dim is config.json's (or its class's) key, and
-    hidden_size // num_attention_heads where there is none, as for MLA models, whose classes derive a
-    head_dim of another meaning. None for a model without these keys, or a dtype that packs
-    elements into blocks.
+    All from config.json: heads is num_attention_heads, head_dim that key, or where there is none
+    hidden_size // num_attention_heads. None for a model without attention heads, and for a
+    dtype that packs elements into blocks.
     """
-    config = case.model.config
     dtype = TORCH_DTYPES.get(canonical(case.size.kv_dtype))
-    layers = config.optional_count("num_hidden_layers", least=0)
-    heads = config.optional_count("num_attention_heads", least=0)
-    if not (dtype and layers and heads):
+    dimensions = _formula_dimensions(case.model)
+    if dtype is None or dimensions is None:
         return None
-    head_dim = _formula_head_dim(case.model, heads)
-    if head_dim is None:
-        return None
+    layers, heads, head_dim = dimensions
     elements = 2 * layers * heads * head_dim * case.size.context * case.size.sequences
     return dtype.bytes_of(elements)
 
@@ -136,7 +133,7 @@ def counted_as_mha(case: Case) -> Iterator[Advice]:
 
 def head_dim_is_not_the_quotient(case: Case) -> Iterator[Advice]:
     """KV002: hidden_size / num_attention_heads is not the width of this model's heads."""
-    config = case.model.config
+    config = _reader(case.model)
     hidden, heads = config.optional_count("hidden_size"), config.optional_count("num_attention_heads")
     found = [each for each in attention_layers(case.model.layers) if isinstance(each, FullAttention)]
     widths = sorted({layer.head_dim for layer in found})
@@ -208,7 +205,7 @@ def from_class_defaults(case: Case) -> Iterator[Advice]:
     filled = [
         origin
         for origin in case.model.config.origins.values()
-        if origin.kind == "class default" and _counts_something(origin.value)
+        if origin.kind == "class default" and _decides_the_cache(origin)
     ]
     if filled:
         keys = ", ".join(f"{origin.key} {origin.value}" for origin in filled)
@@ -260,16 +257,32 @@ def _guesses(case: Case, code: str) -> Iterator[Advice]:
             yield Advice(code, guess.message)
 
 
-def _formula_head_dim(model: Model, heads: int) -> int | None:
-    config = model.config
-    latent = any(isinstance(layer, LatentAttention) for layer in model.layers)
+def _reader(model: Model) -> Config:
+    """The decoder's section, to read without leaving a trace in its origins."""
+    return replace(model.config, origins={})
+
+
+def _formula_dimensions(model: Model) -> tuple[int, int, int] | None:
+    """Layers, heads and head_dim as the MHA formula takes them; None without attention.
+
+    MLA: a head_dim that only the class has means something else there (DeepseekV32Config's is
+    the rotary key's), so it counts only where the file states it.
+    """
+    config, attending = _reader(model), attention_layers(model.layers)
+    if not attending:
+        return None
+    latent = any(isinstance(layer, LatentAttention) for layer in attending)
     stated = config.optional_count("head_dim") if config.has("head_dim") or not latent else None
+    heads = config.optional_count("num_attention_heads") or attending[0].num_attention_heads
     hidden = config.optional_count("hidden_size")
-    return stated or (hidden // heads if hidden else None)
+    head_dim = stated or (hidden // heads if hidden else None)
+    layers = config.optional_count("num_hidden_layers") or len(model.layers)
+    return (layers, heads, head_dim) if head_dim else None
 
 
-def _counts_something(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _decides_the_cache(origin: Origin) -> bool:
+    counted = isinstance(origin.value, int) and not isinstance(origin.value, bool)
+    return counted and origin.value != 0 and origin.key not in CONTEXT_LIMITS
 
 
 def _window(layer: Layer) -> int | None:

@@ -9,7 +9,6 @@ from kvsize.layers import (
     HybridLayer,
     LatentAttention,
     Layer,
-    NoCache,
     RecurrentState,
 )
 
@@ -18,11 +17,13 @@ Heads = tuple[int | None, int | None, int | None]
 """num_attention_heads, num_key_value_heads, head_dim; None where layers differ or have none."""
 
 
-def attention_layers(layers: tuple[Layer, ...]) -> list[Layer]:
+Attention = FullAttention | LatentAttention | CompressedAttention
+
+
+def attention_layers(layers: tuple[Layer, ...]) -> list[Attention]:
     """The self-attention in `layers`, the attention half of hybrid layers included."""
     halves = [layer.attention if isinstance(layer, HybridLayer) else layer for layer in layers]
-    rest = (RecurrentState, NoCache, CrossAttention)
-    return [layer for layer in halves if not isinstance(layer, rest)]
+    return [layer for layer in halves if isinstance(layer, Attention)]
 
 
 def attention_name(layers: tuple[Layer, ...]) -> str:
@@ -55,7 +56,7 @@ def attention_detail(layers: tuple[Layer, ...]) -> str:
     return "; ".join(f"{kind} ({_plural(found.count(kind), 'layer')})" for kind in kinds)
 
 
-def _name(layer: Layer) -> str:
+def _name(layer: Attention) -> str:
     match layer:
         case LatentAttention():
             return "MLA"
@@ -63,11 +64,9 @@ def _name(layer: Layer) -> str:
             return "compressed"
         case FullAttention(num_attention_heads=queries, num_key_value_heads=cached):
             return "MHA" if cached >= queries else "MQA" if cached == 1 else "GQA"
-        case _:
-            return "none"
 
 
-def _counts(layer: Layer) -> Heads:
+def _counts(layer: Attention) -> Heads:
     match layer:
         case FullAttention():
             return layer.num_attention_heads, layer.num_key_value_heads, layer.head_dim
@@ -75,11 +74,9 @@ def _counts(layer: Layer) -> Heads:
             return layer.num_attention_heads, 1, layer.head_dim
         case LatentAttention():
             return layer.num_attention_heads, None, None
-        case _:
-            return None, None, None
 
 
-def _detail(layer: Layer) -> str:
+def _detail(layer: Attention) -> str:
     match layer:
         case FullAttention():
             width = str(layer.head_dim)
@@ -91,8 +88,6 @@ def _detail(layer: Layer) -> str:
         case LatentAttention():
             latent = f"{layer.kv_lora_rank} + {layer.qk_rope_head_dim}"
             return f"{_plural(layer.num_attention_heads, 'query head')} : one latent of {latent}"
-        case _:
-            return ""
 
 
 def _shared(queries: int, cached: int, width: str) -> str:

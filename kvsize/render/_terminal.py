@@ -35,9 +35,11 @@ def _figures(layout: Layout) -> Table:
         layout.header.index(name) for name in ("all sequences", "per sequence") if name in layout.header
     )
     for index, name in enumerate(layout.header):
-        justify = "left" if index < layout.text_columns else "right"
         style = "bold green" if index == bytes_column else ""
-        table.add_column(name, justify=justify, style=style, no_wrap=index >= layout.text_columns)
+        if index < layout.text_columns:
+            table.add_column(name, style=style)
+        else:
+            table.add_column(name, justify="right", style=style, no_wrap=True)
     for cells, part in zip(layout.rows, layout.parts, strict=True):
         if part:
             table.add_row(Text(f"  {cells[0]}"), *cells[1:], style="dim not bold")
