@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import prod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kvsize import attention
 from kvsize.api import size as size_of
 from kvsize.dtypes import torch_dtype
+from kvsize.engines import engine as find_engine
+from kvsize.engines.options import Request
 from kvsize.errors import ConfigError, UsageError
-from kvsize.layers import (
-    CrossAttention,
-    FullAttention,
-    HybridLayer,
-    LatentAttention,
-    Layer,
-    RecurrentState,
-    TokenTensor,
-)
+from kvsize.layers import FullAttention
+from kvsize.report import token_bytes
 
 if TYPE_CHECKING:
     from kvsize.advice import Ask
+    from kvsize.engines.transformers.tensors import CacheTensor
+    from kvsize.layers import Layer
     from kvsize.model import Model
     from kvsize.results import Size
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A value the figure rests on, and where it was found."""
+    """A value the figure rests on, and where it was found: config.json, class default or rule."""
 
     key: str
     value: object
@@ -37,22 +35,27 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
-    """One number of a multiplication: `value` of `unit`, and how it came about."""
+class Tensor:
+    """A tensor of one layer: total_bytes is the product of `shape` and `element_bytes`."""
 
-    value: int
-    unit: str
-    how: str = ""
+    name: str
+    axes: str
+    shape: tuple[int, ...]
+    dtype: str
+    element_bytes: int
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Layers that are alike: their tensors, and the factors whose product is total_bytes."""
+    """Layers that are alike: total_bytes is `layers` times the sum of one layer's tensors.
+
+    `tensors` is empty for an engine that does not allocate layer by layer.
+    """
 
     kind: str
     layers: int
-    tensors: tuple[str, ...]
-    factors: tuple[Factor, ...]
+    tensors: tuple[Tensor, ...]
     total_bytes: int
 
 
@@ -71,7 +74,7 @@ class QueryRows:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Which query heads read which KV head: query head h reads h // group_size."""
+    """Which query heads read which KV head, in `layers` layers: query head h reads h // group_size."""
 
     num_attention_heads: int
     num_key_value_heads: int
@@ -81,7 +84,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A figure taken apart."""
+    """One figure taken apart."""
 
     schema_version: Literal[1] = 1
     model: str
@@ -93,29 +96,26 @@ class Explanation:
     engine_version: str
     cache: str
     kv_dtype: str
+    kv_dtype_assumed: bool
     context: int
     sequences: int
-    total_bytes: int
     token_bytes: int
+    total_bytes: int
     keys: tuple[Key, ...]
     terms: tuple[Term, ...]
     query_rows: QueryRows | None
     sharing: tuple[Sharing, ...]
 
 
-def explain(
-    model: Model, ask: Ask, *, context: int, sequences: int, prompt: int, new: int
-) -> Explanation:
-    """The derivation of one figure, with `prompt` and `new` tokens to show the query rows for.
+def explain(model: Model, ask: Ask, context: int, sequences: int, example: tuple[int, int]) -> Explanation:
+    """The derivation of one figure; `example` is the prompt and new tokens to count query rows for.
 
     Raises what `kvsize.size` raises, and ConfigError where heads cannot share KV heads equally.
     """
-    from kvsize.report import token_bytes
-
     keys = _keys(model)
     size = size_of(model, context=context, sequences=sequences, **ask)
     one = size_of(model, context=context, **ask).total_bytes
-    heads = max((h for h, _ in _head_counts(model)), default=0)
+    heads = max((each.num_attention_heads for each in attention.attention_layers(model.layers)), default=0)
     return Explanation(
         model=model.name,
         hub_id=model.hub_id,
@@ -126,13 +126,14 @@ def explain(
         engine_version=size.engine_version,
         cache=size.cache,
         kv_dtype=size.kv_dtype,
-        context=size.context,
-        sequences=size.sequences,
-        total_bytes=size.total_bytes,
+        kv_dtype_assumed=model.dtype_assumed and ask["kv_dtype"] == "auto",
+        context=context,
+        sequences=sequences,
         token_bytes=token_bytes(model, context, ask, one),
+        total_bytes=size.total_bytes,
         keys=keys,
-        terms=_terms(model, size),
-        query_rows=query_rows(prompt, new, sequences, heads) if heads else None,
+        terms=_terms(model, ask, size),
+        query_rows=query_rows(*example, sequences, heads) if heads else None,
         sharing=_sharing(model),
     )
 
@@ -141,11 +142,11 @@ def query_rows(prompt: int, new: int, sequences: int, num_attention_heads: int) 
     """Query rows of one layer for generating `new` tokens after `prompt` tokens.
 
     Without a cache step i computes all `prompt + i` rows again, for i = 0 … new - 1. With one the
-    first step computes the prompt's rows, each later step one row; the last token is never fed.
-    So a prompt of 12 and 20 new tokens, 2 sequences, 4 heads: 3,440 rows against 248.
+    first step computes the prompt's rows and each later step one; the last token is never fed.
+    Raises UsageError for a count below one.
     """
     if min(prompt, new, sequences, num_attention_heads) < 1:
-        msg = f"a prompt of {prompt} and {new} new tokens cannot be generated."
+        msg = f"{new} new tokens after a prompt of {prompt} cannot be generated."
         raise UsageError(msg, "give at least one token for each.")
     rows = sequences * num_attention_heads
     without = rows * (new * prompt + new * (new - 1) // 2)
@@ -155,24 +156,23 @@ def query_rows(prompt: int, new: int, sequences: int, num_attention_heads: int) 
 
 
 def kv_head_of(query_head: int, num_attention_heads: int, num_key_value_heads: int) -> int:
-    """The KV head that a query head reads; ConfigError where heads do not form equal groups.
+    """The KV head that `query_head` reads; ConfigError where heads do not form equal groups.
 
-    Contiguous groups, `h // (num_attention_heads // num_key_value_heads)`: what repeat_kv of
-    transformers 5.24.0 gives (models/llama/modeling_llama.py).
+    Contiguous groups, `h // (num_attention_heads // num_key_value_heads)`: the order of repeat_kv
+    in transformers 5.24.0, models/llama/modeling_llama.py.
     """
     return query_head // group_size(num_attention_heads, num_key_value_heads)
 
 
 def group_size(num_attention_heads: int, num_key_value_heads: int) -> int:
     """How many query heads share a KV head; ConfigError where they do not form equal groups."""
-    size, rest = divmod(num_attention_heads, num_key_value_heads)
-    if rest or not size:
+    if num_key_value_heads < 1 or num_attention_heads % num_key_value_heads:
         msg = (
             f"num_key_value_heads {num_key_value_heads} does not divide "
             f"num_attention_heads {num_attention_heads}."
         )
-        raise ConfigError(msg, "every KV head serves the same number of query heads; correct the file.")
-    return size
+        raise ConfigError(msg, "each KV head serves equally many query heads; correct the config.")
+    return num_attention_heads // num_key_value_heads
 
 
 def _keys(model: Model) -> tuple[Key, ...]:
@@ -181,32 +181,45 @@ def _keys(model: Model) -> tuple[Key, ...]:
     return tuple(
         Key(origin.key, origin.value, origin.kind, origin.detail)
         for origin in found
-        if not isinstance(origin.value, dict) and origin.value not in (None, False, [])
+        if origin.value not in (None, False, []) and not isinstance(origin.value, Mapping)
     )
-
-
-def _head_counts(model: Model) -> list[tuple[int, int]]:
-    layers = attention.attention_layers(model.layers)
-    return [
-        (layer.num_attention_heads, layer.num_key_value_heads)
-        for layer in layers
-        if isinstance(layer, FullAttention)
-    ]
 
 
 def _sharing(model: Model) -> tuple[Sharing, ...]:
-    counts = _head_counts(model)
+    counts = Counter(
+        (layer.num_attention_heads, layer.num_key_value_heads)
+        for layer in attention.attention_layers(model.layers)
+        if isinstance(layer, FullAttention)
+    )
     return tuple(
-        Sharing(heads, cached, group_size(heads, cached), counts.count((heads, cached)))
-        for heads, cached in dict.fromkeys(counts)
+        Sharing(heads, cached, group_size(heads, cached), layers)
+        for (heads, cached), layers in counts.items()
     )
 
 
-def _terms(model: Model, size: Size) -> tuple[Term, ...]:
-    """The engine's groups with the factors of each, where its layers are the model's."""
-    if len(size.layer_bytes) != len(model.layers):
-        return tuple(Term(g.kind, g.layers, g.tensors, (), g.total_bytes) for g in size.groups)
-    alike: dict[tuple[Layer, int], int] = {}
-    for each in zip(model.layers, size.layer_bytes, strict=True):
-        alike[each] = alike.get(each, 0) + 1
-    return ()
+def _terms(model: Model, ask: Ask, size: Size) -> tuple[Term, ...]:
+    """The engine's groups, each with the tensors of one layer where the engine tells them."""
+    tensors_of = getattr(find_engine(ask["engine"]), "tensors", None)
+    if tensors_of is None:
+        return tuple(Term(each.kind, each.layers, (), each.total_bytes) for each in size.groups)
+    request = Request(
+        context=size.context,
+        sequences=size.sequences,
+        kv_dtype=ask["kv_dtype"],
+        engine_version=ask["engine_version"],
+        options=ask["options"],
+    )
+    first: dict[Layer, tuple[CacheTensor, ...]] = {}
+    for layer, held in zip(model.layers, tensors_of(model, request), strict=False):
+        first.setdefault(layer, held)
+    return tuple(
+        Term(group.kind, group.layers, tuple(map(_tensor, held)), group.total_bytes)
+        for group, held in zip(size.groups, first.values(), strict=True)
+    )
+
+
+def _tensor(held: CacheTensor) -> Tensor:
+    element_bytes = torch_dtype(held.dtype).block_bytes
+    return Tensor(
+        held.name, held.axes, held.shape, held.dtype, element_bytes, held.total_bytes
+    )

@@ -45,13 +45,17 @@ def formats() -> list[str]:
     return sorted(name for name in found if not name.startswith("_"))
 
 
-def render(report: Report, format_name: str, look: Look) -> str:
-    """`report` as text in a format; UsageError where there is no such format."""
+def writer(format_name: str) -> Writer:
+    """The module of an output format; UsageError where there is none of that name."""
     known = formats()
     if format_name not in known:
         msg = f"no output format named '{format_name}'."
         raise UsageError(msg, f"use one of {', '.join(known)}.")
-    writer = cast("Writer", importlib.import_module(f"kvsize.render.{format_name}"))
+    return cast("Writer", importlib.import_module(f"kvsize.render.{format_name}"))
+
+
+def text(format_writer: Writer, report: Report, look: Look) -> str:
+    """`report` as text in a format."""
     out = StringIO(newline="")
-    writer.write(report, out, look)
+    format_writer.write(report, out, look)
     return out.getvalue()
