@@ -11,12 +11,11 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from kvsize.errors import Exit, KvsizeError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kvsize.advice import Ask
     from kvsize.model import Model
@@ -31,24 +30,6 @@ kvsize deepseek-v3 --json | jq .
 kvsize explain gemma-3-27b --ctx 32k
 """
 
-
-class DefaultToSize(TyperGroup):
-    """Whatever does not start with a command's name is for `size`: models, or its options."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
-        """Put `size` in front of arguments that name no command."""
-        if args and args[0] not in self.commands and args[0] not in {"--help", "--version"}:
-            args = ["size", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    cls=DefaultToSize,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    epilog=EXAMPLES,
-)
 
 Models = Annotated[
     list[str],
@@ -142,10 +123,15 @@ def main() -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and write what it says; the exit code."""
+    """Run one command and write what it says; the exit code.
+
+    Whatever does not start with a command's name is for `size`: models, or its options.
+    """
+    named = arguments and (arguments[0] in COMMANDS or arguments[0] in {"-h", "--help", "--version"})
+    words = arguments if named or not arguments else ["size", *arguments]
     try:
-        command = typer.main.get_command(app)
-        said = command.main(arguments or ["--help"], prog_name="kvsize", standalone_mode=False)
+        command = typer.main.get_command(application(words[0] if words else ""))
+        said = command.main(words or ["--help"], prog_name="kvsize", standalone_mode=False)
         if isinstance(said, tuple):
             from kvsize.output import write
 
@@ -155,6 +141,17 @@ def run(arguments: list[str]) -> int:
     except BadArguments as error:
         return _fail(*_in_our_words(error), Exit.USAGE)
     return said if isinstance(said, int) else Exit.OK
+
+
+def application(wanted: str = "") -> typer.Typer:
+    """The typer app; with `wanted` it has that command alone, since each takes time to build."""
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    settings = {"help_option_names": ["-h", "--help"]}
+    app.callback(epilog=EXAMPLES, context_settings=settings)(_root)
+    for name, (function, epilog) in COMMANDS.items():
+        if wanted in {name, ""} or wanted not in COMMANDS:
+            app.command(name, epilog=epilog, context_settings=settings)(function)
+    return app
 
 
 def _fail(message: str, hint: str, code: int) -> int:
@@ -226,7 +223,6 @@ def _look(unit: str, output: str) -> Look:
     return Look(arguments.unit(unit), shutil.get_terminal_size().columns, terminal)
 
 
-@app.callback()
 def _root(
     version: Annotated[  # noqa: ARG001 - typer's callback has acted on it
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
@@ -238,7 +234,6 @@ def _root(
     """
 
 
-@app.command(epilog=EXAMPLES)
 def size(  # noqa: PLR0913, PLR0917 - the command's options
     models: Models,
     ctx: Contexts = "",
@@ -259,8 +254,8 @@ def size(  # noqa: PLR0913, PLR0917 - the command's options
 ) -> Text:
     """Size the KV cache of one or more models; the default command.
 
-    Without --ctx: a few contexts up to the model's limit. The figure per token is what one more
-    token adds at that context: a sliding window that is full adds nothing.
+    Without --ctx: a few contexts up to the model's limit. The figure per token is what each of the
+    next 256 tokens adds on average: a sliding window that is full adds nothing.
     """
     from kvsize import arguments, render, report
 
@@ -272,7 +267,6 @@ def size(  # noqa: PLR0913, PLR0917 - the command's options
     return render.text(writer, report.build(found, ask, contexts, sequences), look), output
 
 
-@app.command()
 def explain(  # noqa: PLR0913, PLR0917 - the command's options
     model: Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="As for size.")],
     ctx: Contexts = "",
@@ -312,7 +306,6 @@ def explain(  # noqa: PLR0913, PLR0917 - the command's options
     return draw(explained(found, ask, context, sequences, example), look), output
 
 
-@app.command()
 def presets(
     search: Annotated[
         str, typer.Option("--search", metavar="TEXT", help="Only names that contain this.")
@@ -325,7 +318,6 @@ def presets(
     return listing.presets_text(search, as_json=as_json), ""
 
 
-@app.command()
 def engines(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", show_default=False, help="One engine, with its options.")
@@ -337,9 +329,17 @@ def engines(
     return listing.engine_text(name) if name else listing.engines_text(), ""
 
 
-@app.command()
 def schema() -> Text:
     """Print the JSON schema of the report that --json writes."""
     from kvsize import listing
 
     return listing.schema_text(), ""
+
+
+COMMANDS: dict[str, tuple[Callable[..., Text], str | None]] = {
+    "size": (size, EXAMPLES),
+    "explain": (explain, None),
+    "presets": (presets, None),
+    "engines": (engines, None),
+    "schema": (schema, None),
+}

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kvsize.model import Model
     from kvsize.results import Size
 
+DEFAULT_CONTEXT = 32768
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -107,15 +109,19 @@ class Explanation:
     sharing: tuple[Sharing, ...]
 
 
-def explain(model: Model, ask: Ask, context: int, sequences: int, example: tuple[int, int]) -> Explanation:
+def explain(
+    model: Model, ask: Ask, context: int | None, sequences: int, example: tuple[int, int]
+) -> Explanation:
     """The derivation of one figure; `example` is the prompt and new tokens to count query rows for.
 
-    Raises what `kvsize.size` raises, and ConfigError where heads cannot share KV heads equally.
+    No `context`: the model's limit, 32,768 tokens at most. Raises what `kvsize.size` raises, and ConfigError where heads cannot share KV heads equally.
     """
     keys = _keys(model)
+    context = context or min(model.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     size = size_of(model, context=context, sequences=sequences, **ask)
     one = size_of(model, context=context, **ask).total_bytes
-    heads = max((each.num_attention_heads for each in attention.attention_layers(model.layers)), default=0)
+    layers = attention.attention_layers(model.layers)
+    heads = max((layer.num_attention_heads for layer in layers), default=0)
     return Explanation(
         model=model.name,
         hub_id=model.hub_id,

@@ -22,6 +22,8 @@ SCHEMA_VERSION: Literal[1] = 1
 # Contexts shown when none is asked for: these, and the model's own limit in place of the larger.
 DEFAULT_CONTEXTS = (1024, 4096, 16384, 65536, 262144, 1048576)
 UNLIMITED_CONTEXTS = DEFAULT_CONTEXTS[:4]
+# A multiple of the blocks that engines allocate and of the rates at which models compress.
+GROWTH_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class Row:
     tensor_parallel_size: int
     pipeline_parallel_size: int
     token_bytes: int
-    """What one sequence grows by from `context` to `context + 1` tokens."""
+    """What one more token adds to one sequence: the average over the next 256 tokens."""
     sequence_bytes: int
     """What one sequence of `context` tokens holds."""
     total_bytes: int
@@ -132,15 +134,18 @@ def default_contexts(limit: int | None) -> tuple[int, ...]:
 
 
 def token_bytes(model: Model, context: int, ask: Ask, sequence_bytes: int) -> int:
-    """What one sequence of `context` tokens grows by with one more token.
+    """What one token adds to a sequence of `context` tokens: an average over GROWTH_TOKENS.
 
-    The exact difference, so a full window adds nothing. Where the engine refuses one token more
-    (its limit is reached) it is what the last token added.
+    A window that is full adds nothing; a cache that grows by blocks, or compresses, adds the
+    same in every span of that length. Counted over the last tokens where the engine refuses more.
     """
     try:
-        return size_of(model, context=context + 1, **ask).total_bytes - sequence_bytes
+        longer = size_of(model, context=context + GROWTH_TOKENS, **ask).total_bytes
     except EngineRefuses:
-        return sequence_bytes - size_of(model, context=context - 1, **ask).total_bytes
+        shorter = max(context - GROWTH_TOKENS, 1)
+        held = size_of(model, context=shorter, **ask).total_bytes
+        return (sequence_bytes - held) // max(context - shorter, 1)
+    return (longer - sequence_bytes) // GROWTH_TOKENS
 
 
 def _row(model: Model, context: int, sequences: int, ask: Ask) -> Row:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from json import dumps
 from typing import TYPE_CHECKING
 
-from kvsize.advice import times
 from kvsize.errors import UsageError
 from kvsize.render.markdown import escape
 from kvsize.render.table import hang
+from kvsize.report import GROWTH_TOKENS
 from kvsize.units import format_bytes, format_tokens
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kvsize.render import Look
 
     Drawing = Callable[[Explanation, Look], str]
+
+KEY_RANK = 4  # batch, heads, tokens, width: what keys and values have, and states may not
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def sections(explanation: Explanation, unit: str | None) -> Iterator[Section]:
 def _figure(explanation: Explanation, unit: str | None) -> Section:
     found = explanation
     known = ", ".join(name for name in (found.hub_id, found.source) if name)
-    detail = f": {found.attention_detail}" if found.attention_detail else ""
+    detail = f", {found.attention_detail}" if found.attention_detail else ""
     dtype = f"{found.kv_dtype} (assumed)" if found.kv_dtype_assumed else found.kv_dtype
     return Section(
         f"{found.model} ({known}): {format_bytes(found.total_bytes, unit)}",
@@ -117,7 +119,10 @@ def _term(term: Term, unit: str | None) -> Section:
     if not term.total_bytes:
         total = "Nothing is kept."
     header = (("one layer", "elements × bytes", ""),) if rows else ()
-    return Section(f"{_plural(term.layers, 'layer')}: {term.kind}", (total,), (*header, *rows))
+    by_head = rows and all(len(tensor.shape) == KEY_RANK for tensor in term.tensors)
+    axes = " [batch, num_key_value_heads, seq_len, head_dim]" if by_head else ""
+    title = f"{_plural(term.layers, 'layer')}: {term.kind}{axes}"
+    return Section(title, (total,), (*header, *rows))
 
 
 def _product(shape: tuple[int, ...]) -> str:
@@ -133,7 +138,8 @@ def _sum(explanation: Explanation, unit: str | None) -> Section:
         "Together",
         (
             f"{added}{total:,} B = {format_bytes(total, unit)}",
-            f"One more token adds {explanation.token_bytes:,} B = {grown} to each sequence.",
+            f"Each of the next {GROWTH_TOKENS} tokens adds {explanation.token_bytes:,} B = {grown} "
+            "to a sequence.",
         ),
     )
 
@@ -147,8 +153,8 @@ def _queries(rows: QueryRows) -> Section:
             f"Without a cache each step computes the rows of all tokens again. For a prompt of "
             f"{rows.prompt:,}, {rows.new:,} new tokens, {_plural(rows.sequences, 'sequence')} and "
             f"{_plural(rows.num_attention_heads, 'query head')}, a layer computes "
-            f"{rows.without_cache:,} query rows without a cache and {rows.with_cache:,} with one: "
-            f"{times(rows.ratio)}.",
+            f"{rows.without_cache:,} query rows without a cache against {rows.with_cache:,} with "
+            f"one: {rows.ratio:.1f}×.",
         ),
     )
 

@@ -39,7 +39,7 @@ class Layout:
             self._add(cells, part=False)
             for label, size in _split(row, unit):
                 self._add([label, *[""] * (len(cells) - 1)], part=True)
-                self.rows[-1][self._bytes_column()] = size
+                self.rows[-1][self.bytes_column()] = size
         self.remarks = list(_remarks(report))
 
     def widths(self) -> list[int]:
@@ -50,8 +50,9 @@ class Layout:
         self.rows.append(cells)
         self.parts.append(part)
 
-    def _bytes_column(self) -> int:
-        return self.header.index("all sequences" if "all sequences" in self.header else "per sequence")
+    def bytes_column(self) -> int:
+        """The column of the figure itself, which the parts of a row add up to."""
+        return self.header.index("whole batch" if "whole batch" in self.header else "per sequence")
 
 
 def _model(row: Row) -> str:
@@ -60,14 +61,15 @@ def _model(row: Row) -> str:
 
 
 def _attention(row: Row) -> str:
-    detail = f": {row.attention_detail}" if row.attention_detail else ""
+    detail = f", {row.attention_detail}" if row.attention_detail else ""
     return f"{row.attention}{detail}; {row.layers} layers"
 
 
 def _attention_short(row: Row) -> str:
+    name = "hybrid" if row.attention.startswith("hybrid") else row.attention
     if row.num_attention_heads is None or row.num_key_value_heads is None:
-        return row.attention
-    return f"{row.attention} {row.num_attention_heads}:{row.num_key_value_heads}"
+        return name
+    return f"{name} {row.num_attention_heads}:{row.num_key_value_heads}"
 
 
 def _cache(row: Row) -> str:
@@ -110,17 +112,17 @@ def _many(report: Report) -> bool:
 Figure = tuple[str, "Callable[[Row, str | None], str]", "Callable[[Report], bool]"]
 FIGURES: list[Figure] = [
     ("context", lambda row, _: format_tokens(row.context), _always),
-    ("sequences", lambda row, _: f"{row.sequences:,}", _many),
+    ("batch", lambda row, _: f"{row.sequences:,}", _many),
     ("per token", lambda row, unit: format_bytes(row.token_bytes, unit), _always),
     ("per sequence", lambda row, unit: format_bytes(row.sequence_bytes, unit), _always),
-    ("all sequences", lambda row, unit: format_bytes(row.total_bytes, unit), _many),
+    ("whole batch", lambda row, unit: format_bytes(row.total_bytes, unit), _many),
     (
         "fullest rank",
         lambda row, unit: format_bytes(max(row.rank_bytes, default=row.total_bytes), unit),
         lambda report: any(len(row.rank_bytes) > 1 for row in report.rows),
     ),
     (
-        "MHA formula",
+        "as MHA",
         lambda row, _: _mha(row),
         lambda report: any(row.mha_overcount is not None for row in report.rows),
     ),
@@ -135,8 +137,7 @@ def _split(row: Row, unit: str | None) -> Iterator[tuple[str, str]]:
     groups = [group for group in row.groups if group.total_bytes]
     if len(groups) > 1:
         for group in groups:
-            kind = group.kind.removesuffix("_attention").replace("_", " ")
-            yield f"{group.layers} × {kind}", format_bytes(group.total_bytes, unit)
+            yield f"{group.layers} × {group.kind}", format_bytes(group.total_bytes, unit)
 
 
 def _remarks(report: Report) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,27 +21,23 @@ def write(layout: Layout, out: TextIO, width: int) -> None:
     heading = Table.grid(padding=(0, 2))
     for label, text in layout.heading:
         heading.add_row(Text(label, "dim"), Text(text, "bold" if label == "model" else ""))
-    console.print(Padding(heading, (0, 0, 0, 1)))
-    console.print(_figures(layout))
+    console.print(heading, "", _figures(layout), sep="\n")
+    if layout.remarks:
+        console.print()
     for label, text in layout.remarks:
         style = "yellow" if label.startswith("warning") else "cyan"
-        console.print(Padding(Text.assemble((f"{label}: ", style), text), (0, 0, 0, 1)))
+        console.print(Text.assemble((f"{label}: ", style), text))
 
 
 def _figures(layout: Layout) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="bold", padding=(0, 1))
-    bytes_column = next(
-        layout.header.index(name) for name in ("all sequences", "per sequence") if name in layout.header
-    )
-    for index, name in enumerate(layout.header):
-        style = "bold green" if index == bytes_column else ""
-        if index < layout.text_columns:
-            table.add_column(name, style=style)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for index, (name, width) in enumerate(zip(layout.header, layout.widths(), strict=True)):
+        if index < layout.text_columns:  # names may wrap, figures never
+            table.add_column(name, overflow="fold", min_width=min(width, 11))
         else:
-            table.add_column(name, justify="right", style=style, no_wrap=True)
+            style = "bold green" if index == layout.bytes_column() else ""
+            table.add_column(name, justify="right", style=style, no_wrap=True, min_width=width)
     for cells, part in zip(layout.rows, layout.parts, strict=True):
-        if part:
-            table.add_row(Text(f"  {cells[0]}"), *cells[1:], style="dim not bold")
-        else:
-            table.add_row(*(Text(cell) for cell in cells))
+        first = f"  {cells[0]}" if part else cells[0]
+        table.add_row(*map(Text, (first, *cells[1:])), style="dim not bold" if part else "")
     return table

@@ -38,8 +38,9 @@ def _lines(layout: Layout, width: int) -> Iterator[str]:
     for cells, part in zip(layout.rows, layout.parts, strict=True):
         shown = [GAP + cells[0], *cells[1:]] if part else cells
         yield _line(shown, widths, layout.text_columns)
-    for label, text in layout.remarks:
+    if layout.remarks:
         yield ""
+    for label, text in layout.remarks:
         yield from hang(text, f"{label}: ", width, indent=GAP)
 
 
@@ -48,7 +49,7 @@ def _line(cells: list[str], widths: list[int], text_columns: int) -> str:
         cell.ljust(width) if index < text_columns else cell.rjust(width)
         for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
-    return (GAP + " ").join(padded)
+    return GAP.join(padded)
 
 
 def hang(text: str, label: str, width: int, indent: str | None = None) -> list[str]:
