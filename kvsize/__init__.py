@@ -1,5 +1,6 @@
 """kvsize: how many bytes a model's KV cache takes, to the byte, per engine and version."""
 
+from kvsize._version import __version__
 from kvsize.api import fit, size
 from kvsize.errors import (
     ConfigError,
@@ -14,8 +15,6 @@ from kvsize.loading import load
 from kvsize.model import Model
 from kvsize.results import Fit, LayerGroup, Size
 
-__version__ = "0.1.0"
-
 __all__ = [
     "ConfigError",
     "EngineRefuses",
@@ -28,6 +27,7 @@ __all__ = [
     "Model",
     "Size",
     "UsageError",
+    "__version__",
     "fit",
     "load",
     "size",

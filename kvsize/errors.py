@@ -7,6 +7,8 @@ KvsizeError
 │   └── GuessRefused    exit 3   `--strict`: the figure would rest on a guess
 ├── HubError            exit 4   the Hub is unreachable, or refused
 └── MissingExtra        exit 5   needs an optional dependency
+
+Anything else that is raised is a bug in kvsize: exit 70, as sysexits.h has it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ class Exit(IntEnum):
     INPUT = 3
     HUB = 4
     MISSING_EXTRA = 5
+    INTERNAL = 70
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
 def printable(text: str) -> str:

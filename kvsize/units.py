@@ -7,6 +7,7 @@ import re
 from kvsize.errors import UsageError
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 
 _TOKEN_SUFFIXES = {"": 1, "k": KIB, "m": MIB}
 _BYTE_SUFFIXES = {
@@ -80,12 +81,12 @@ def format_bytes(size_bytes: int, unit: str | None = None) -> str:
 
     `unit` fixes the binary unit (`B`, `KiB`, `MiB`, `GiB`, `TiB`) instead of choosing one.
     """
-    scales = {"TiB": TIB, "GiB": GIB, "MiB": MIB, "KiB": KIB}
     if unit is None:
-        unit = next((name for name, scale in scales.items() if abs(size_bytes) >= scale), "B")
+        fitting = (name for name, scale in reversed(UNITS.items()) if abs(size_bytes) >= scale)
+        unit = next(fitting, "B")
     if unit == "B":
         return f"{size_bytes:,} B"
-    return f"{size_bytes / scales[unit]:,.2f} {unit}"
+    return f"{size_bytes / UNITS[unit]:,.2f} {unit}"
 
 
 def format_exact(size_bytes: int) -> str:

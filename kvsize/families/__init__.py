@@ -88,6 +88,17 @@ READERS = {
     """,
 }
 
+# Keys that hold the longest sequence a model is made for; none of them sizes a cache.
+CONTEXT_LIMITS = (
+    "max_position_embeddings",
+    "max_target_positions",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+)
+
 
 def family(model_type: str) -> type[Decoder]:
     """The class that reads `model_type`; the plain decoder where no other claims it."""
@@ -179,17 +190,8 @@ def _dtype(config: Config, root: Config) -> tuple[str, bool]:
 
 def _context_limit(config: Config, root: Config) -> int | None:
     """The longest sequence the model is made for."""
-    keys = (
-        "max_position_embeddings",
-        "max_target_positions",
-        "n_positions",
-        "max_sequence_length",
-        "max_seq_len",
-        "seq_length",
-        "model_max_length",
-    )
     for section in (config, root):
-        for key in keys:
+        for key in CONTEXT_LIMITS:
             found = section.optional_count(key, least=0)
             if found:
                 return found

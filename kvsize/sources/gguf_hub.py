@@ -16,7 +16,7 @@ from huggingface_hub import (
 )
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined] # a lazy export
 
-from kvsize import __version__
+from kvsize._version import __version__
 from kvsize.gguf.header import READ_UNTIL, Header, Read, read_header
 from kvsize.gguf.hparams import has_required_keys
 from kvsize.model import Raw

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kvsize import __version__
+from kvsize._version import __version__
 from kvsize.errors import ConfigError, HubError, KvsizeError, UsageError
 from kvsize.model import Raw
 from kvsize.sources.contents import CONFIG, Place, refuse_other, without_config

@@ -1,0 +1,60 @@
+"""One module per output format; the file name is its `--format` name.
+
+A format module defines `write(report, out, look)`. Modules that start with `_` are shared parts.
+"""
+
+from __future__ import annotations
+
+import importlib
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kvsize.errors import UsageError
+from kvsize.record import Record
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from kvsize.report import Report
+
+
+class Look(Record):
+    """How text for people is to look; formats for programs take no notice.
+
+    `unit` fixes the unit of bytes (`GiB`), `width` is in columns, `terminal` allows styles.
+    """
+
+    unit: str | None = None
+    width: int = 80
+    terminal: bool = False
+
+
+class Writer(Protocol):
+    """What a format module offers."""
+
+    def write(self, report: Report, out: TextIO, look: Look) -> None:
+        """Write `report` to `out`."""
+        ...
+
+
+def formats() -> list[str]:
+    """The names of all output formats."""
+    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def writer(format_name: str) -> Writer:
+    """The module of an output format; UsageError where there is none of that name."""
+    known = formats()
+    if format_name not in known:
+        msg = f"no output format named '{format_name}'."
+        raise UsageError(msg, f"use one of {', '.join(known)}.")
+    return cast("Writer", importlib.import_module(f"kvsize.render.{format_name}"))
+
+
+def text(format_writer: Writer, report: Report, look: Look) -> str:
+    """`report` as text in a format."""
+    out = StringIO(newline="")
+    format_writer.write(report, out, look)
+    return out.getvalue()

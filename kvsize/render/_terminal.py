@@ -1,0 +1,43 @@
+"""The table on a terminal, drawn by rich; NO_COLOR and COLUMNS are rich's own business."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from kvsize.render._layout import Layout
+
+
+def write(layout: Layout, out: TextIO, width: int) -> None:
+    """Draw `layout` with styles, `width` columns wide."""
+    console = Console(file=out, width=width, force_terminal=True, highlight=False)
+    heading = Table.grid(padding=(0, 2))
+    for label, text in layout.heading:
+        heading.add_row(Text(label, "dim"), Text(text, "bold" if label == "model" else ""))
+    console.print(heading, "", _figures(layout), sep="\n")
+    if layout.remarks:
+        console.print()
+    for label, text in layout.remarks:
+        style = "yellow" if label.startswith("warning") else "cyan"
+        console.print(Text.assemble((f"{label}: ", style), text))
+
+
+def _figures(layout: Layout) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for index, (name, width) in enumerate(zip(layout.header, layout.widths(), strict=True)):
+        if index < layout.text_columns:  # names may wrap, figures never
+            table.add_column(name, overflow="fold", min_width=min(width, 11))
+        else:
+            style = "bold green" if index == layout.bytes_column() else ""
+            table.add_column(name, justify="right", style=style, no_wrap=True, min_width=width)
+    for cells, part in zip(layout.rows, layout.parts, strict=True):
+        first = f"  {cells[0]}" if part else cells[0]
+        table.add_row(*map(Text, (first, *cells[1:])), style="dim not bold" if part else "")
+    return table

@@ -1,0 +1,65 @@
+"""A table for people: aligned plain text, drawn by rich where the output is a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from kvsize.render._layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    from kvsize.render import Look
+    from kvsize.report import Report
+
+GAP = "  "
+
+
+def write(report: Report, out: TextIO, look: Look) -> None:
+    """Write `report` as heading, table and remarks."""
+    layout = Layout(report, look.unit)
+    if look.terminal:
+        from kvsize.render import _terminal  # rich costs as much start-up as all the rest
+
+        _terminal.write(layout, out, look.width)
+    else:
+        out.writelines(f"{line.rstrip()}\n" for line in _lines(layout, look.width))
+
+
+def _lines(layout: Layout, width: int) -> Iterator[str]:
+    label_width = max((len(label) for label, _ in layout.heading), default=0)
+    for label, text in layout.heading:
+        yield from hang(text, f"{label:<{label_width}}{GAP}", width)
+    yield ""
+    widths = layout.widths()
+    yield _line(layout.header, widths, layout.text_columns)
+    for cells, part in zip(layout.rows, layout.parts, strict=True):
+        shown = [GAP + cells[0], *cells[1:]] if part else cells
+        yield _line(shown, widths, layout.text_columns)
+    if layout.remarks:
+        yield ""
+    for label, text in layout.remarks:
+        yield from hang(text, f"{label}: ", width, indent=GAP)
+
+
+def _line(cells: list[str], widths: list[int], text_columns: int) -> str:
+    padded = [
+        cell.ljust(width) if index < text_columns else cell.rjust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return GAP.join(padded)
+
+
+def hang(text: str, label: str, width: int, indent: str | None = None) -> list[str]:
+    """`text` after `label`, wrapped to `width`; further lines start under it, or at `indent`."""
+    hanging = " " * len(label) if indent is None else indent
+    return textwrap.wrap(
+        text,
+        max(width, len(hanging) + 20),
+        initial_indent=label,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
