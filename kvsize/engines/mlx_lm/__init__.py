@@ -213,12 +213,16 @@ def _latent_row(attention: LatentAttention, plan: Plan) -> tuple[int, int]:
 
 
 def _state_bytes(recurrent: RecurrentState | None, plan: Plan) -> int:
-    """ArraysCache: kernel - 1 columns of a convolution, states in float32."""
+    """ArraysCache: kernel - 1 columns of a convolution, states of heads in float32.
+
+    mamba.py and jamba.py keep a Mamba-1 state, which has no heads, in the activations' dtype.
+    """
     total = 0
     for state in recurrent.states if recurrent else ():
-        shape, itemsize = state.shape, _FLOAT32_BYTES
+        shape = state.shape
         if state.name.startswith("conv"):
-            shape, itemsize = (*shape[:-1], shape[-1] - 1), plan.itemsize
+            shape = (*shape[:-1], shape[-1] - 1)
+        itemsize = plan.itemsize if len(shape) == 2 else _FLOAT32_BYTES
         elements = plan.sequences
         for length in (shape[0] // plan.ranks, *shape[1:]):
             elements *= length
