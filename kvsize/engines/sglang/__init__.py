@@ -32,6 +32,7 @@ NOT_MODELLED = (
     "Context parallelism (attn_cp and DCP), HiCache, HiSparse and unified memory pools.",
     "DFLASH and DSpark drafts, whose cells come from the draft's own config.",
     "DeepSeek-V4.1's layouts, and DeepSeek-V4's unified, trtllm and request-capped pools.",
+    "The FP8 default of sparse attention on SM100 and newer: give kv_dtype fp8_e4m3 there.",
     "Post-capture sizing (SGLANG_ENABLE_POST_CAPTURE_KV_SIZING).",
     "The multimodal reservation of 100 MiB, which kv_memory must leave out.",
 )
