@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvsize.engines._layers import kind_of, tensors_of
 from kvsize.parallel import fullest_rank_note
-from kvsize.results import LayerGroup, Size
+from kvsize.results import Fit, LayerGroup, Size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +86,46 @@ def assemble(
         details=answer.details,
         notes=tuple(note for note in notes if note),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A filled pool: its blocks, and how many of them one sequence needs.
+
+    `name` is the engine's word for a block, `short` what it does when one sequence needs more.
+    """
+
+    blocks: int
+    block_bytes: int
+    block_tokens: int
+    needed: int
+    short: str
+    name: str = "blocks"
+
+
+def filled(answer: Answer, request: Request, kv_memory: int, pool: Pool) -> Fit:
+    """The Fit of `pool` in `kv_memory` bytes per rank."""
+    short = short_note(pool.blocks, pool.needed, pool.name, pool.short)
+    return Fit(
+        engine=answer.engine,
+        engine_version=answer.version,
+        context=request.context,
+        kv_dtype=answer.kv_dtype,
+        kv_memory=kv_memory,
+        blocks=pool.blocks,
+        block_bytes=pool.block_bytes,
+        tokens=pool.blocks * pool.block_tokens,
+        concurrency=pool.blocks / pool.needed,
+        details=answer.details,
+        notes=tuple(note for note in (*answer.notes, short) if note),
+    )
+
+
+def short_note(capacity: int, needed: int, what: str, then: str) -> str | None:
+    """A sentence when not even one sequence fits; `then` says what the engine does about it."""
+    if capacity >= needed:
+        return None
+    return f"One sequence needs {needed:,} {what}, and {capacity:,} fit: {then}."
 
 
 def _per_rank(layers: Sequence[tuple[int, ...]], stages: Sequence[range]) -> tuple[int, ...]:

@@ -81,13 +81,6 @@ def not_modelled(engine: str, what: str, instead: str) -> UsageError:
     return UsageError(f"{engine}: {what} is not modelled.", instead)
 
 
-def short_note(capacity: int, needed: int, what: str, then: str) -> str | None:
-    """A sentence when not even one sequence fits; `then` says what the engine does about it."""
-    if capacity >= needed:
-        return None
-    return f"One sequence needs {needed:,} {what}, and {capacity:,} fit: {then}."
-
-
 def no_pipeline(engine: str, request: Request, instead: str) -> None:
     """UsageError when pipeline parallelism is asked of an engine that does not have it."""
     if request.pipeline_parallel_size > 1:

@@ -17,13 +17,12 @@ from kvsize.engines._layers import (
     sixteen_bit,
     uncounted_note,
 )
-from kvsize.engines._result import Answer, assemble, stored
+from kvsize.engines._result import Answer, Pool, assemble, filled, stored
 from kvsize.engines._settings import (
     Values,
     named_dtype,
     no_pipeline,
     options_of,
-    short_note,
     version_of,
     with_context,
 )
@@ -31,14 +30,13 @@ from kvsize.engines.options import Option
 from kvsize.errors import EngineRefuses
 from kvsize.layers import CompressedAttention, CrossAttention, LatentAttention
 from kvsize.parallel import heads_per_rank
-from kvsize.results import Fit
 from kvsize.units import GIB, MIB, ceil_div
 
 if TYPE_CHECKING:
     from kvsize.engines.options import Request
     from kvsize.layers import Layer
     from kvsize.model import Model
-    from kvsize.results import Size
+    from kvsize.results import Fit, Size
 
 NAME = "lmdeploy-turbomind"
 TITLE = "LMDeploy TurboMind: 64-token blocks in the slabs of an object cache"
@@ -229,30 +227,38 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     if not block_bytes:
         msg = f"{NAME}: {model.name} keeps no keys and values, so there are no blocks to count."
         raise EngineRefuses(msg, "use a model with attention layers.")
-    found = slabs(region, block_bytes)
-    blocks = found.usable_blocks if version == VERSIONS[0] else region // block_bytes
-    needed = ceil_div(request.context, plan.block_len)
-    short = short_note(blocks, needed, "blocks", "TurboMind cuts the session to what fits")
-    details: dict[str, object] = {"region_bytes": region, "naive_blocks": region // block_bytes}
-    if version == VERSIONS[0]:
-        details |= {
-            "slab_bytes": found.slab_bytes,
-            "blocks_per_slab": found.blocks_per_slab,
-            "pages": found.pages,
-        }
-    return Fit(
+    blocks, details = _blocks(version, region, block_bytes)
+    answer = Answer(
         engine=NAME,
-        engine_version=version,
-        context=request.context,
+        version=version,
+        cache="object cache blocks",
         kv_dtype=plan.dtype,
-        kv_memory=kv_memory,
+        details=details,
+        notes=_notes(model, request),
+    )
+    pool = Pool(
         blocks=blocks,
         block_bytes=block_bytes,
-        tokens=blocks * plan.block_len,
-        concurrency=blocks / needed,
-        details=details,
-        notes=tuple(note for note in (*_notes(model, request), short) if note),
+        block_tokens=plan.block_len,
+        needed=ceil_div(request.context, plan.block_len),
+        short="TurboMind cuts longer requests",
     )
+    return filled(answer, request, kv_memory, pool)
+
+
+def _blocks(version: str, region: int, block_bytes: int) -> tuple[int, dict[str, object]]:
+    """Blocks and how they came about: slabs since 0.15, before that the plain quotient."""
+    naive = region // block_bytes
+    details: dict[str, object] = {"region_bytes": region, "naive_blocks": naive}
+    if version != VERSIONS[0]:
+        return naive, details
+    found = slabs(region, block_bytes)
+    details |= {
+        "slab_bytes": found.slab_bytes,
+        "blocks_per_slab": found.blocks_per_slab,
+        "pages": found.pages,
+    }
+    return found.usable_blocks, details
 
 
 def _region(ratio: float | None, kv_memory: int) -> int:

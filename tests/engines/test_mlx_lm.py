@@ -191,6 +191,29 @@ def test_gemma3_rotates() -> None:
     assert found.prefill_bytes == found.total_bytes
 
 
+MAMBA = {
+    "torch_dtype": "bfloat16",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "state_size": 16,
+    "conv_kernel": 4,
+}
+
+
+def test_states() -> None:
+    # measured with mlx_lm 0.32.2 on MLX's CPU backend, 300 tokens of prompt and five more
+    mamba1 = MAMBA | {"model_type": "mamba", "intermediate_size": 128}
+    assert size(mamba1, 305).layer_bytes == (128 * (3 + 16) * 2,) * 2
+    mamba2 = MAMBA | {
+        "model_type": "mamba2",
+        "num_heads": 8,
+        "head_dim": 16,
+        "n_groups": 2,
+        "expand": 2,
+    }
+    assert size(mamba2, 305).layer_bytes == (192 * 3 * 2 + 8 * 16 * 16 * 4,) * 2
+
+
 def test_prompt_within_context() -> None:
     with pytest.raises(kvsize.UsageError, match="prompt 10 is longer than the context 5"):
         size(MODELS["llama3_8b"], 5, options={"prompt": 10})

@@ -231,7 +231,7 @@ def test_blocks_need_attention(name: str) -> None:
     [
         ("sglang", "SGLang starts, and cuts longer requests."),
         ("tensorrt-llm", "the engine cuts max_seq_len to what fits."),
-        ("lmdeploy-turbomind", "TurboMind cuts the session to what fits."),
+        ("lmdeploy-turbomind", "TurboMind cuts longer requests."),
         ("lmdeploy-pytorch", "the engine starts, and rejects longer requests."),
         ("exllamav3", "longer jobs are refused."),
     ],

@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.engines._layers import compressed_rows, parts, served_layers, uncounted_note
-from kvsize.engines._result import Answer, Stored, assemble, stored
+from kvsize.engines._result import (
+    Answer,
+    Pool,
+    Stored,
+    assemble,
+    filled,
+    short_note,
+    stored,
+)
 from kvsize.engines._settings import (
     named_dtype,
     no_pipeline,
     options_of,
-    short_note,
     version_of,
     with_context,
 )
@@ -31,7 +38,6 @@ from kvsize.layers import (
     SlidingAttention,
 )
 from kvsize.parallel import latent_note, spread
-from kvsize.results import Fit
 from kvsize.units import pad
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
     from kvsize.engines.options import Request
     from kvsize.layers import Layer
     from kvsize.model import Model
-    from kvsize.results import Size
+    from kvsize.results import Fit, Size
 
 TITLE = "exllamav3: 256-token pages, fp16 or 2-8 bits for keys and values apart"
 VERSIONS = ("1.4.1",)
@@ -131,40 +137,52 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     alone do not fit.
     """
     request = with_context(model, request, NAME)
-    page = _plan(model, request, PAGE_SIZE)
-    two = _plan(model, request, 2 * PAGE_SIZE)
-    layers = served_layers(model)
-    block_bytes, fixed_bytes = 0, 0
-    blocks: int | None = None
-    for rank in range(page.ranks):
-        one_page = sum(_stored(layer, page).used[rank] for layer in layers)
-        per_page = sum(_stored(layer, two).used[rank] for layer in layers) - one_page
-        if per_page:
-            held = (kv_memory - (one_page - per_page)) // per_page
-            blocks = held if blocks is None else min(blocks, held)
-        block_bytes = max(block_bytes, per_page)
-        fixed_bytes = max(fixed_bytes, one_page - per_page)
-    if blocks is None:
+    plan = _plan(model, request, PAGE_SIZE)
+    devices = _devices(model, request, plan)
+    paged = [device for device in devices if device.page_bytes]
+    if not paged:
         msg = f"{NAME}: no layer of {model.name} has pages, so there are none to count."
         raise EngineRefuses(msg, "use size: its cache is made of slots.")
-    if blocks < 0:
-        msg = f"{NAME}: the slots of states alone take {fixed_bytes:,} bytes."
+    slot_bytes = max(device.slot_bytes for device in devices)
+    if slot_bytes > kv_memory:
+        msg = f"{NAME}: the slots of states alone take {slot_bytes:,} bytes."
         raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size.")
-    needed = pad(request.context, PAGE_SIZE) // PAGE_SIZE
-    short = short_note(blocks, needed, "pages", "longer jobs are refused")
-    return Fit(
+    blocks = min((kv_memory - device.slot_bytes) // device.page_bytes for device in paged)
+    answer = Answer(
         engine=NAME,
-        engine_version=version_of(NAME, VERSIONS, request.engine_version),
-        context=request.context,
-        kv_dtype=page.dtype,
-        kv_memory=kv_memory,
-        blocks=blocks,
-        block_bytes=block_bytes,
-        tokens=blocks * PAGE_SIZE,
-        concurrency=blocks / needed,
-        details={"max_num_tokens": blocks * PAGE_SIZE, "slot_bytes": fixed_bytes},
-        notes=tuple(note for note in (*_notes(model, page), short) if note),
+        version=version_of(NAME, VERSIONS, request.engine_version),
+        cache="pages of 256 tokens",
+        kv_dtype=plan.dtype,
+        details={"max_num_tokens": blocks * PAGE_SIZE, "slot_bytes": slot_bytes},
+        notes=_notes(model, plan),
     )
+    pool = Pool(
+        blocks=blocks,
+        block_bytes=max(device.page_bytes for device in paged),
+        block_tokens=PAGE_SIZE,
+        needed=pad(request.context, PAGE_SIZE) // PAGE_SIZE,
+        short="longer jobs are refused",
+        name="pages",
+    )
+    return filled(answer, request, kv_memory, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    slot_bytes: int
+    page_bytes: int
+
+
+def _devices(model: Model, request: Request, one_page: Plan) -> list[_Device]:
+    """What slots and a page take on each device: the figures for one page and for two."""
+    two_pages = _plan(model, request, 2 * PAGE_SIZE)
+    layers = served_layers(model)
+    devices = []
+    for rank in range(one_page.ranks):
+        one = sum(_stored(layer, one_page).used[rank] for layer in layers)
+        page_bytes = sum(_stored(layer, two_pages).used[rank] for layer in layers) - one
+        devices.append(_Device(one - page_bytes, page_bytes))
+    return devices
 
 
 def _plan(model: Model, request: Request, tokens: int) -> Plan:

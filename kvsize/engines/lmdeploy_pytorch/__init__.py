@@ -9,18 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers, uncounted_note
-from kvsize.engines._result import Answer, Stored, assemble, stored
-from kvsize.engines._settings import Values, short_note, version_of, with_context
+from kvsize.engines._result import Answer, Pool, Stored, assemble, filled, stored
+from kvsize.engines._settings import Values, version_of, with_context
 from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, Startup, capacity
 from kvsize.engines.lmdeploy_pytorch.plan import OPTIONS, Plan, plan_of
 from kvsize.errors import EngineRefuses
-from kvsize.results import Fit
 from kvsize.units import ceil_div
 
 if TYPE_CHECKING:
     from kvsize.engines.options import Request
     from kvsize.model import Model
-    from kvsize.results import Size
+    from kvsize.results import Fit, Size
 
 __all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
 
@@ -72,38 +71,40 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     if left <= 0:
         msg = f"{NAME}: {plan.slots:,} state slots take {plan.slots * plan.slot_bytes:,} bytes."
         raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size.")
+    answer = Answer(
+        engine=NAME,
+        version=version_of(NAME, VERSIONS, request.engine_version),
+        cache="paged blocks",
+        kv_dtype=plan.dtype,
+        details=details,
+        notes=_notes(model, request),
+    )
+    pool = Pool(
+        blocks=_blocks(model, plan, left, details),
+        block_bytes=block_bytes,
+        block_tokens=plan.block_size,
+        needed=ceil_div(request.context, plan.block_size),
+        short="the engine starts, and rejects longer requests",
+    )
+    return filled(answer, request, kv_memory, pool)
+
+
+def _blocks(model: Model, plan: Plan, left: int, details: dict[str, object]) -> int:
+    """Blocks in the bytes left beside the states; notes the prefill step it settles on."""
+    block_bytes = sum(plan.layer_block_bytes)
     ratio = plan.values.number_or_none("cache_max_entry_count")
     if ratio is None:
-        blocks = left // block_bytes
-    else:
-        found = capacity(
-            left,
-            block_bytes,
-            Startup(
-                ratio=ratio,
-                max_prefill_token_num=plan.values.whole("max_prefill_token_num"),
-                max_batches=plan.values.whole("max_batch_size"),
-                vocab_size=_vocab_size(model, plan.values),
-                workspace_bytes=DSA_WORKSPACE_BYTES if plan.indexed else 0,
-            ),
-        )
-        blocks = found.blocks
-        details["max_prefill_token_num"] = found.max_prefill_token_num
-    needed = ceil_div(request.context, plan.block_size)
-    short = short_note(blocks, needed, "blocks", "the engine starts, and rejects longer requests")
-    return Fit(
-        engine=NAME,
-        engine_version=version_of(NAME, VERSIONS, request.engine_version),
-        context=request.context,
-        kv_dtype=plan.dtype,
-        kv_memory=kv_memory,
-        blocks=blocks,
-        block_bytes=block_bytes,
-        tokens=blocks * plan.block_size,
-        concurrency=blocks / needed,
-        details=details,
-        notes=tuple(note for note in (*_notes(model, request), short) if note),
+        return left // block_bytes
+    startup = Startup(
+        ratio=ratio,
+        max_prefill_token_num=plan.values.whole("max_prefill_token_num"),
+        max_batches=plan.values.whole("max_batch_size"),
+        vocab_size=_vocab_size(model, plan.values),
+        workspace_bytes=DSA_WORKSPACE_BYTES if plan.indexed else 0,
     )
+    found = capacity(left, block_bytes, startup)
+    details["max_prefill_token_num"] = found.max_prefill_token_num
+    return found.blocks
 
 
 def _vocab_size(model: Model, values: Values) -> int:

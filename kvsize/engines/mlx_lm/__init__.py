@@ -158,8 +158,6 @@ def _stored(layer: Layer, plan: Plan) -> Stored:
 
 
 def _attention(layer: Layer, attention: Attention, plan: Plan) -> Stored:
-    max_kv_size = plan.values.whole_or_none("max_kv_size")
-    rotated = max_kv_size is not None and not models.makes_cache(plan.model)
     match attention:
         case CompressedAttention():
             raise not_modelled(NAME, "DeepSeek-V4's cache", "use another engine for the figure.")
@@ -173,26 +171,27 @@ def _attention(layer: Layer, attention: Attention, plan: Plan) -> Stored:
             plain = isinstance(attention, ChunkedAttention) or isinstance(layer, HybridLayer)
             heads = heads_per_rank(attention.num_key_value_heads, plan.ranks)
             row = plan.row_bytes(attention.head_dim, attention.v_head_dim, plain=plain)
+    return plan.grown(layer, heads, row, *_rooms(attention, plan))
+
+
+def _rooms(attention: Attention, plan: Plan) -> tuple[Room, Room]:
+    """Room in the end and after the prompt, by the kind of cache the layer gets."""
     if isinstance(attention, ChunkedAttention):
-        size = attention.attention_chunk_size
-        rooms = [chunked(plan.steps, n, size) for n in (plan.generated, 0)]
-        return plan.grown(layer, heads, row, *(Room(room, room) for room in rooms))
-    window = max_kv_size if rotated else None
+        chunk = attention.attention_chunk_size
+        rooms = [chunked(plan.steps, count, chunk) for count in (plan.generated, 0)]
+        return Room(rooms[0], rooms[0]), Room(rooms[1], rooms[1])
+    window = None
+    if not models.makes_cache(plan.model):
+        window = plan.values.whole_or_none("max_kv_size")
     if isinstance(attention, SlidingAttention) and models.rotates(plan.model):
         window = attention.sliding_window
     if window is None:
-        rooms = [growing(plan.steps, n) for n in (plan.generated, 0)]
-        return plan.grown(layer, heads, row, *(Room(room, room) for room in rooms))
+        rooms = [growing(plan.steps, count) for count in (plan.generated, 0)]
+        return Room(rooms[0], rooms[0]), Room(rooms[1], rooms[1])
     if plan.quantized:
         msg = f"{NAME}: a RotatingKVCache cannot be quantized, and {plan.model.name} has some."
         raise EngineRefuses(msg, "leave kv_bits out.")
-    return plan.grown(
-        layer,
-        heads,
-        row,
-        rotating(plan.steps, plan.generated, window),
-        rotating(plan.steps, 0, window),
-    )
+    return rotating(plan.steps, plan.generated, window), rotating(plan.steps, 0, window)
 
 
 def _latent_row(attention: LatentAttention, plan: Plan) -> tuple[int, int]:
@@ -213,12 +212,16 @@ def _latent_row(attention: LatentAttention, plan: Plan) -> tuple[int, int]:
 
 
 def _state_bytes(recurrent: RecurrentState | None, plan: Plan) -> int:
-    """ArraysCache: kernel - 1 columns of a convolution, states in float32."""
+    """ArraysCache: kernel - 1 columns of a convolution, states of heads in float32.
+
+    mamba.py and jamba.py keep a Mamba-1 state, which has no heads, in the activations' dtype.
+    """
     total = 0
     for state in recurrent.states if recurrent else ():
-        shape, itemsize = state.shape, _FLOAT32_BYTES
+        shape = state.shape
         if state.name.startswith("conv"):
-            shape, itemsize = (*shape[:-1], shape[-1] - 1), plan.itemsize
+            shape = (*shape[:-1], shape[-1] - 1)
+        itemsize = plan.itemsize if len(shape) == 2 else _FLOAT32_BYTES
         elements = plan.sequences
         for length in (shape[0] // plan.ranks, *shape[1:]):
             elements *= length

@@ -8,21 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvsize.engines._layers import kind_of, parallel_notes, served_layers, uncounted_note
-from kvsize.engines._result import Answer, Stored, assemble, stored
-from kvsize.engines._settings import short_note, version_of, with_context
+from kvsize.engines._result import Answer, Pool, Stored, assemble, filled, stored
+from kvsize.engines._settings import version_of, with_context
 from kvsize.engines.sglang import capacity, cells, compressed, mamba, pools
 from kvsize.engines.sglang.cells import NAME
 from kvsize.engines.sglang.options import OPTIONS
 from kvsize.engines.sglang.plan import LayerCost, Plan, plan_of
 from kvsize.parallel import spread
-from kvsize.results import Fit
-from kvsize.units import pad
+from kvsize.units import ceil_div, pad
 
 if TYPE_CHECKING:
     from kvsize.engines.options import Request
     from kvsize.layers import Layer
     from kvsize.model import Model
-    from kvsize.results import Size
+    from kvsize.results import Fit, Size
 
 __all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
 
@@ -32,6 +31,7 @@ NOT_MODELLED = (
     "Context parallelism (attn_cp and DCP), HiCache, HiSparse and unified memory pools.",
     "DFLASH and DSpark drafts, whose cells come from the draft's own config.",
     "DeepSeek-V4.1's layouts, and DeepSeek-V4's unified, trtllm and request-capped pools.",
+    "The FP8 default of sparse attention on SM100 and newer: give kv_dtype fp8_e4m3 there.",
     "Post-capture sizing (SGLANG_ENABLE_POST_CAPTURE_KV_SIZING).",
     "The multimodal reservation of 100 MiB, which kv_memory must leave out.",
 )
@@ -142,21 +142,23 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
         found = compressed.capacity(model, plan, request, rest)
     else:
         found = capacity.capacity(plan, request.context, rest)
-    needed = pad(request.context, plan.page_size)
-    short = short_note(found.tokens, needed, "tokens", "SGLang starts, and cuts longer requests")
-    return Fit(
+    answer = Answer(
         engine=NAME,
-        engine_version=version_of(NAME, VERSIONS, request.engine_version),
-        context=request.context,
+        version=version_of(NAME, VERSIONS, request.engine_version),
+        cache="token pools",
         kv_dtype=plan.dtype,
-        kv_memory=kv_memory,
+        details=found.details,
+        notes=_notes(model, plan),
+    )
+    pool = Pool(
         blocks=found.tokens // plan.page_size,
         block_bytes=int(found.cell_bytes * plan.page_size),
-        tokens=found.tokens,
-        concurrency=found.tokens / needed,
-        details=found.details,
-        notes=tuple(note for note in (*_notes(model, plan), short) if note),
+        block_tokens=plan.page_size,
+        needed=ceil_div(request.context, plan.page_size),
+        short="SGLang starts, and cuts longer requests",
+        name="pages",
     )
+    return filled(answer, request, kv_memory, pool)
 
 
 def _notes(model: Model, plan: Plan) -> tuple[str | None, ...]:

@@ -117,18 +117,10 @@ def capacity(plan: Plan, context: int, rest_gib: float) -> Capacity:
     """The pools for `rest_gib`; EngineRefuses where the engine would not start."""
     details: dict[str, object] = {}
     slots: int | None = None
-    per_state = sum(state.bytes for state in plan.states)
     if plan.states:
-        wanted = mamba.Wanted(
-            max_mamba_cache_size=explicit_slots(plan),
-            max_running_requests=per_dp_rank(plan, "max_running_requests"),
-            draft_tokens=plan.draft_tokens,
-            radix_cache=not plan.values.flag("disable_radix_cache"),
-            slots_per_request=slots_per_request(plan),
-            full_memory_ratio=plan.values.number("mamba_full_memory_ratio"),
-        )
-        found = mamba.state_slots(rest_gib, per_state, wanted)
+        found = _state_slots(plan, rest_gib)
         slots, rest_gib = found.max_mamba_cache_size, found.rest_gib
+        per_state = sum(state.bytes for state in plan.states)
         details |= {"max_mamba_cache_size": slots, "mamba_cache_per_req": per_state}
     pool, cell = _pools(plan, pools.budget_bytes(rest_gib), context)
     requests = pools.max_num_reqs(
@@ -157,6 +149,18 @@ def capacity(plan: Plan, context: int, rest_gib: float) -> Capacity:
         )
     details["kv_pool_all_tensor_bytes"] = _all_tensor_bytes(plan, pool, details)
     return Capacity(pool.max_total_num_tokens, cell, details)
+
+
+def _state_slots(plan: Plan, rest_gib: float) -> mamba.Slots:
+    wanted = mamba.Wanted(
+        max_mamba_cache_size=explicit_slots(plan),
+        max_running_requests=per_dp_rank(plan, "max_running_requests"),
+        draft_tokens=plan.draft_tokens,
+        radix_cache=not plan.values.flag("disable_radix_cache"),
+        slots_per_request=slots_per_request(plan),
+        full_memory_ratio=plan.values.number("mamba_full_memory_ratio"),
+    )
+    return mamba.state_slots(rest_gib, sum(state.bytes for state in plan.states), wanted)
 
 
 def _all_tensor_bytes(plan: Plan, pool: pools.Pools, details: dict[str, object]) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvsize.engines._layers import attentions, parallel_notes
-from kvsize.engines._result import Answer, Stored, assemble, stored
-from kvsize.engines._settings import short_note, version_of, with_context
+from kvsize.engines._result import Answer, Pool, Stored, assemble, filled, stored
+from kvsize.engines._settings import version_of, with_context
 from kvsize.engines.tensorrt_llm.blocks import (
     NAME,
     Memory,
@@ -24,13 +24,12 @@ from kvsize.engines.tensorrt_llm.windows import blocks_per_window, fitted_window
 from kvsize.errors import EngineRefuses, UsageError
 from kvsize.layers import FullAttention
 from kvsize.parallel import spread
-from kvsize.results import Fit
 
 if TYPE_CHECKING:
     from kvsize.engines.options import Request
     from kvsize.engines.tensorrt_llm.plan import LayerCost
     from kvsize.model import Model
-    from kvsize.results import Size
+    from kvsize.results import Fit, Size
 
 __all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
 
@@ -96,31 +95,39 @@ def fit(model: Model, request: Request, kv_memory: int) -> Fit:
     if not token_bytes:
         msg = f"{NAME}: {model.name} keeps no keys and values, so there are no blocks to count."
         raise EngineRefuses(msg, "use a model with attention layers.")
-    windows = plan.windows(layers, request.context)
-    if any(layer.state_bytes for layer in layers):
-        blocks, details = _hybrid(plan, layers, memory, request)
-    elif len(windows) > 1:
-        blocks, details = _windows(plan, layers, memory, windows)
-    else:
-        blocks, details = _single(model, plan, layers, memory)
+    blocks, details = _pools(model, plan, request, memory)
     if blocks <= 0:
         msg = f"{NAME}: not one block fits, and the engine does not start without."
         raise EngineRefuses(msg, "give more memory, or a smaller max_batch_size for states.")
-    needed = blocks_per_sequence(request.context, plan.tokens_per_block)
-    short = short_note(blocks, needed, "blocks", "the engine cuts max_seq_len to what fits")
-    return Fit(
+    answer = Answer(
         engine=NAME,
-        engine_version=version_of(NAME, VERSIONS, request.engine_version),
-        context=request.context,
+        version=version_of(NAME, VERSIONS, request.engine_version),
+        cache="paged blocks",
         kv_dtype=plan.dtype,
-        kv_memory=kv_memory,
+        details=details,
+        notes=_notes(model, plan),
+    )
+    pool = Pool(
         blocks=blocks,
         block_bytes=token_bytes * plan.tokens_per_block,
-        tokens=blocks * plan.tokens_per_block,
-        concurrency=blocks / needed,
-        details=details,
-        notes=tuple(note for note in (*_notes(model, plan), short) if note),
+        block_tokens=plan.tokens_per_block,
+        needed=blocks_per_sequence(request.context, plan.tokens_per_block),
+        short="the engine cuts max_seq_len to what fits",
     )
+    return filled(answer, request, kv_memory, pool)
+
+
+def _pools(
+    model: Model, plan: Plan, request: Request, memory: Memory
+) -> tuple[int, dict[str, object]]:
+    """Blocks of the largest window's pool, by the manager the model gets."""
+    layers = plan.fullest
+    windows = plan.windows(layers, request.context)
+    if any(layer.state_bytes for layer in layers):
+        return _hybrid(plan, layers, memory, request)
+    if len(windows) > 1:
+        return _windows(plan, layers, memory, windows)
+    return _single(model, plan, layers, memory)
 
 
 def _memory(plan: Plan, kv_memory: int) -> Memory:
