@@ -62,15 +62,23 @@ VERSIONS = tuple(
 )
 
 
+def release(version: str) -> tuple[int, ...]:
+    """`0.27.1` as numbers to compare; UsageError for what is no version."""
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if found is None:
+        msg = f"vllm: '{version}' is not a version."
+        raise UsageError(msg, f"modelled are 0.8.0 to {LATEST}.")
+    return tuple(int(part) for part in found.groups(default="0"))
+
+
 def rules_for(version: str | None) -> Rules:
     """The rules of a vLLM `version` (None: the newest modelled).
 
     Raises UsageError for what is no version, or is older than 0.8 or newer than modelled.
     """
     text = version or LATEST
-    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text)
-    numbers = tuple(int(part) for part in found.groups(default="0")) if found else ()
-    if not numbers or not _EPOCHS[0][0] <= numbers < (0, 34):
+    numbers = release(text)
+    if not _EPOCHS[0][0] <= numbers < (0, 34):
         msg = f"vllm: version '{text}' is not modelled."
         raise UsageError(msg, f"modelled are 0.8.0 to {LATEST}.")
     rules = Rules(version=text)
