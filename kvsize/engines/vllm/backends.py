@@ -66,6 +66,8 @@ class Backend:
     sparse: bool = False
     sink: bool = False
     mm_prefix: bool = False
+    packs: tuple[str, ...] = ()
+    """Starts of the dtypes that it packs itself."""
     rows: bool = False
     """Reads the cache as flat rows, so blocks stand whole rows apart."""
     refuses: Callable[[Need, Gpu], bool] = lambda _need, _gpu: False
@@ -167,6 +169,7 @@ BACKENDS = {
             kv_dtypes=(*_FLOATS, *_FP8, "fp8_e5m2", "nvfp4", "nvfp4_4over6"),
             head_sizes=(64, 128, 256, 512),
             sink=True,
+            packs=("nvfp4",),
             refuses=_flashinfer_refuses,
         ),
         Backend(
@@ -184,6 +187,7 @@ BACKENDS = {
             families=(7, 8, 9, 10, 11, 12),
             sink=True,
             mm_prefix=True,
+            packs=("int4_", "int8_", "fp8_per_token"),
             refuses=lambda need, _: need.head_size < 32,
         ),
         Backend(
@@ -200,6 +204,7 @@ BACKENDS = {
             blocks=(16, 32, 64, 128),
             any_multiple=False,
             kv_dtypes=_TURBOQUANT,
+            packs=("turboquant_",),
             refuses=lambda need, _: need.sliding,
         ),
         # Triton for image spans beside a causal backend (mm_prefix models).
@@ -428,7 +433,7 @@ class Kernel:
 
 def kernel(backend: Backend, need: Need, gpu: Gpu) -> Kernel:
     """The kernel of a backend for one layer on one GPU."""
-    if backend.name == "FLASH_ATTN":
+    if backend.name in {"FLASH_ATTN", "TRITON_FLASH_ATTN"}:
         version = flash_version(need, gpu)
         if gpu.family == 9 and need.kv_dtype in _FP8 and need.head_size == 512 and version == 4:
             return Kernel((64,), multiples=False)

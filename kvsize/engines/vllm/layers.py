@@ -57,12 +57,20 @@ class _Sizes(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One model layer: its number, its pipeline stage, and whether a draft model owns it."""
+    """One model layer: its number, its pipeline stage, and what its name starts with."""
 
     layer: Layer
     index: int
     stage: int
     prefix: str = "model.layers"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A model's layers with the settings it runs under: the target, or its draft."""
+
+    settings: Settings
+    placed: list[Placed]
 
 
 def attention_of(layer: Layer) -> FullAttention | LatentAttention | CrossAttention | None:

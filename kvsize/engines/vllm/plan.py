@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvsize.engines.vllm import architectures, blocks, deepseek_v4, drafts, stages
 from kvsize.engines.vllm.backends import Backend, Kernel, Need, kernel
@@ -11,7 +11,7 @@ from kvsize.engines.vllm.blocks import Blocks, TokenBytes
 from kvsize.engines.vllm.grouping import CacheLayer, Group, group_layers
 from kvsize.engines.vllm.layers import (
     Entries,
-    Placed,
+    Part,
     attention_of,
     backend_of,
     head_sizes,
@@ -21,8 +21,12 @@ from kvsize.engines.vllm.layers import (
     skip_layers,
 )
 from kvsize.engines.vllm.settings import Settings, attention_free
+from kvsize.engines.vllm.specs import SlidingWindowSpec
 from kvsize.engines.vllm.states import StateOptions, States, states
 from kvsize.errors import EngineRefuses
+from kvsize.layers import FullAttention
+
+Served = list[tuple[Backend, Need]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,24 +34,28 @@ class Plan:
     """The cache of one vLLM engine before any memory is known."""
 
     settings: Settings
-    entries: tuple[CacheLayer, ...]
-    groups: tuple[Group, ...]
-    block_size: int
-    backends: tuple[str, ...]
-    block_outermost: bool
+    entries: tuple[CacheLayer, ...] = ()
+    groups: tuple[Group, ...] = ()
+    block_size: int = blocks.DEFAULT_BLOCK
+    backends: tuple[str, ...] = ()
+    block_outermost: bool = False
 
 
 def make(settings: Settings) -> Plan:
     """The plan for `settings`; EngineRefuses where vLLM would not start with them."""
-    _check_ranks(settings)
+    check_ranks(settings)
     if not architectures.causal(settings.model):
-        return _no_cache(settings)
-    placed = stages.place(settings)
+        return Plan(settings=settings)
+    parts = [Part(settings, stages.place(settings)), *drafts.parts(settings)]
     own = _states(settings)
-    served = _served(settings, placed)
+    served = _served(parts)
     sizes = _blocks(settings, served, own)
-    entries = [entry for layer in placed for entry in Entries(settings, sizes, own).of(layer)]
-    entries += drafts.entries(settings, sizes, own)
+    entries = tuple(
+        entry
+        for part in parts
+        for layer in part.placed
+        for entry in Entries(part.settings, sizes, own).of(layer)
+    )
     outermost = _block_outermost(settings)
     groups = group_layers(
         entries,
@@ -55,9 +63,10 @@ def make(settings: Settings) -> Plan:
         block_outermost=outermost,
         balance=settings.rules.balance,
     )
+    _check_windows(settings, groups)
     return Plan(
         settings=settings,
-        entries=tuple(entries),
+        entries=entries,
         groups=groups,
         block_size=sizes.block_size,
         backends=tuple(dict.fromkeys(backend.name for backend, _ in served)),
@@ -65,28 +74,19 @@ def make(settings: Settings) -> Plan:
     )
 
 
-def _no_cache(settings: Settings) -> Plan:
-    return Plan(
-        settings=settings, entries=(), groups=(), block_size=16, backends=(), block_outermost=False
-    )
+def check_ranks(settings: Settings) -> None:
+    """Query heads must split over the ranks, and context parallelism fit what they leave.
 
-
-def _check_ranks(settings: Settings) -> None:
-    """Query heads split over the ranks; context parallelism within what heads leave."""
+    ModelConfig.verify_with_parallel_config. Raises EngineRefuses.
+    """
     heads = settings.config.optional_count("num_attention_heads")
     ranks, dcp = settings.tensor_parallel_size, settings.decode_context_parallel_size
     if heads is not None and heads % ranks:
         msg = f"vllm: {heads} attention heads must be divisible by tensor_parallel_size {ranks}."
         legal = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
         raise EngineRefuses(msg, f"use one of {legal}.")
-    if dcp == 1 or settings.latent:
-        return
-    plain = [
-        attention
-        for attention in map(attention_of, settings.model.layers)
-        if attention is not None and not isinstance(attention, drafts.LatentAttention)
-    ]
-    if not plain:
+    plain = [a for a in map(attention_of, settings.model.layers) if isinstance(a, FullAttention)]
+    if dcp == 1 or settings.latent or not plain:
         return
     total = max(layer.num_key_value_heads for layer in plain)
     queries = plain[0].num_attention_heads // total
@@ -97,6 +97,14 @@ def _check_ranks(settings: Settings) -> None:
         )
         hint = "it may be at most tensor_parallel_size / KV heads, and divide the heads per KV head."
         raise EngineRefuses(msg, hint)
+
+
+def _check_windows(settings: Settings, groups: Sequence[Group]) -> None:
+    """Windows are not shared out among context-parallel ranks."""
+    windowed = any(isinstance(group.spec, SlidingWindowSpec) for group in groups)
+    if settings.decode_context_parallel_size > 1 and windowed:
+        msg = "vllm: decode_context_parallel_size does not support sliding windows."
+        raise EngineRefuses(msg, "set decode_context_parallel_size to 1.")
 
 
 def _states(settings: Settings) -> States | None:
@@ -115,36 +123,34 @@ def _states(settings: Settings) -> States | None:
     )
 
 
-def _served(settings: Settings, placed: Sequence[Placed]) -> list[tuple[Backend, Need]]:
-    """Every attention backend of the model with the first layer's need it serves."""
+def _served(parts: Sequence[Part]) -> Served:
+    """Every attention backend, in layer order, with the first need it serves."""
     found: dict[Backend, Need] = {}
     seen: set[Need] = set()
-    for layer in placed:
-        need = need_of(settings, layer)
-        if need is not None and need not in seen:
-            seen.add(need)
-            found.setdefault(backend_of(settings, need), need)
+    for part in parts:
+        for layer in part.placed:
+            need = need_of(part.settings, layer)
+            if need is not None and need not in seen:
+                seen.add(need)
+                found.setdefault(backend_of(part.settings, need), need)
     return list(found.items())
 
 
-def _kernels(settings: Settings, served: Sequence[tuple[Backend, Need]]) -> list[Kernel]:
+def _kernels(settings: Settings, served: Served) -> list[Kernel]:
     """Kernels as the platform sees them: at the model's own (largest) head size."""
     attentions = [a for a in map(attention_of, settings.model.layers) if a is not None]
     largest = max((head_sizes(settings, a)[0] for a in attentions), default=0)
     kernels = []
     for backend, need in served:
-        at_largest = drafts.replace(need, head_size=largest)
-        kernels.append(kernel(backend, at_largest, settings.gpu))
+        kernels.append(kernel(backend, replace(need, head_size=largest), settings.gpu))
         if need.sparse:
             kernels.append(Kernel((64,), multiples=False))  # the indexer's keys
-    if any(a.extras for a in attentions if isinstance(a, drafts.FullAttention)):
+    if any(a.extras for a in attentions if isinstance(a, FullAttention)):
         kernels.append(Kernel((128,), multiples=False))  # MiniMax-M3's sparse blocks
     return kernels
 
 
-def _blocks(
-    settings: Settings, served: Sequence[tuple[Backend, Need]], own: States | None
-) -> Blocks:
+def _blocks(settings: Settings, served: Served, own: States | None) -> Blocks:
     """The block size and the pages it pads."""
     if settings.config.model_type == "deepseek_v4":
         chosen = settings.block_size or deepseek_v4.BLOCK_SIZE
@@ -155,38 +161,48 @@ def _blocks(
     if attention_free(settings.model) or not kernels:
         return Blocks(block_size=before, mamba_block_size=_mamba_block(settings, before))
     size, padded = before, None
-    token = _token_bytes(settings)
-    if settings.hybrid and own is not None:
-        latent = settings.rules.latent_alignment
-        size = blocks.aligned(before, kernels, token, own, latent)
+    if settings.hybrid and own is not None and own.state_bytes:
+        token = _token_bytes(settings, served, hybrid=True)
+        size = blocks.aligned(before, kernels, token, own, settings.rules.latent_alignment)
         padded = size * token.common
     result = Blocks(
         block_size=size, mamba_block_size=_mamba_block(settings, size), mamba_padded_bytes=padded
     )
     if skip_layers(settings):
+        token = _token_bytes(settings, served, hybrid=False)
         result = blocks.with_skipped_layers(result, kernels, token)
     return blocks.check(result, before, kernels)
 
 
 def _mamba_block(settings: Settings, block_size: int) -> int:
+    stated = settings.options["mamba_block_size"]
+    if isinstance(stated, int):
+        return stated
     return block_size if settings.prefix_caching else settings.max_model_len
 
 
-def _token_bytes(settings: Settings) -> TokenBytes:
-    """Bytes of a token in one attention layer, by the model's overall sizes."""
+def _token_bytes(settings: Settings, served: Served, *, hybrid: bool) -> TokenBytes:
+    """Bytes of a token in one attention layer, by the model's overall sizes.
+
+    Only the first backend is asked how it packs, except for TurboQuant beside states.
+    """
     attentions = [a for a in map(attention_of, settings.model.layers) if a is not None]
     heads = max(kv_heads(settings, a) for a in attentions)
     size = max(head_sizes(settings, a)[0] for a in attentions)
     packed, plain = packing(settings, settings.kv_dtype), packing(settings, "auto")
+    turboquant = bool(packed.key_bits) and hybrid
+    packs = turboquant or packed.name.startswith(served[0][0].packs or ("?",))
     if settings.latent:
-        cached, skipped = packed.bits * size // 8, plain.bits * size // 8
+        cached, skipped = max(packed.bits // 8, 1) * size, plain.bits // 8 * size
     else:
-        cached, skipped = (heads * p.bytes_of(size, size) for p in (packed, plain))
+        unpacked = 2 * size * (plain.bits // 8 if not packed.quantized else 1)
+        cached = heads * (packed.bytes_of(size, size) if packs else unpacked)
+        skipped = heads * plain.bytes_of(size, size)
     return TokenBytes(
         cached=cached,
         skipped=skipped,
         latent=settings.latent,
-        turboquant=bool(packed.key_bits) and bool(skip_layers(settings)),
+        turboquant=turboquant and bool(skip_layers(settings)),
     )
 
 
@@ -196,3 +212,5 @@ def _block_outermost(settings: Settings) -> bool:
     if stated is not None:
         return str(stated).startswith("B")
     return settings.config.model_type == "deepseek_v4"
+
+

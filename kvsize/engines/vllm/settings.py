@@ -70,6 +70,11 @@ class Settings:
         return cast("int", self.options["decode_context_parallel_size"])
 
     @property
+    def latent_allowed(self) -> bool:
+        """Whether latent attention is cached as latents where a model has it."""
+        return not self.options["VLLM_MLA_DISABLE"]
+
+    @property
     def block_size(self) -> int | None:
         """The block size the user fixed."""
         return cast("int | None", self.options["block_size"])
@@ -86,6 +91,7 @@ class Settings:
             max_model_len=self.max_model_len,
             in_flight_tokens=self.max_in_flight_tokens,
             encoder_tokens=self.max_num_batched_tokens,
+            retained_tokens=_retained_tokens(self),
             decode_context_parallel_size=self.decode_context_parallel_size,
             checkpoints_states=self.prefix_caching,
         )
@@ -103,6 +109,15 @@ class Settings:
         allowed = self.options["VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"]
         drafts = self.speculation is not None and "eagle" in self.speculation.method
         return not drafts and bool(self.rules.chunks if allowed is None else allowed)
+
+
+def _retained_tokens(settings: Settings) -> int:
+    """Tokens kept below a window: each further MTP head re-reads one more."""
+    speculation = settings.speculation
+    if speculation is None or speculation.method != "mtp":
+        return 0
+    heads = settings.config.optional_count("num_nextn_predict_layers", least=0) or 0
+    return max(0, speculation.num_speculative_tokens - 1) if heads > 1 else 0
 
 
 def is_hybrid(model: Model) -> bool:
@@ -239,7 +254,9 @@ def _largest_item(model: Model, options: Mapping[str, object]) -> int:
     Such a model takes an item in one step (EngineArgs._get_min_mm_batched_tokens).
     """
     serves = architectures.multimodal(model) and architectures.multimodal_prefix(model)
-    if not serves or options["language_model_only"]:
+    # With audio the size depends on the processor's files; without them vLLM sets no floor.
+    audio = model.root.value("audio_config") is not None
+    if not serves or audio or options["language_model_only"]:
         return 0
     return _GEMMA4_VIDEO_TOKENS if model.root.model_type.startswith("gemma4") else 0
 

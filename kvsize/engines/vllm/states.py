@@ -122,9 +122,11 @@ def _mamba2_sizes(config: Config) -> tuple[int, int, int, int, int, int]:
 
 
 def _headed(config: Config, name: str, inner: int) -> int:
-    """A count; a head size stated as "auto" is the channels over the heads."""
+    """A count; a head size that is "auto" or left out is the channels over the heads."""
     if name == "mamba_d_head" and config.value(name) == "auto":
         return inner // config.count("mamba_n_heads")
+    if name == "mamba_headdim" and config.value(name) is None:
+        return inner // config.count("n_mamba_heads")
     return config.count(name)
 
 
