@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypedDict
 
+from kvsize.config import Config
 from kvsize.engines.vllm import architectures, deepseek_v4
 from kvsize.engines.vllm.backends import Backend, Need, kernel, select
 from kvsize.engines.vllm.blocks import Blocks
@@ -191,6 +192,26 @@ def has_sinks(settings: Settings, layer: Layer) -> bool:
     return config.value(key) is True
 
 
+def indexes(config: Config, layer: LatentAttention, index: int) -> bool:
+    """Whether a sparse latent layer has an indexer of its own, by vLLM's rule.
+
+    DeepSeek's classes go by frequency, offset or a pattern of letters and read no `indexer_types`
+    (deepseek_v2.py); multi-token-prediction layers always have one.
+    """
+    if config.optional_count("index_topk") is None:
+        return False
+    if config.model_type not in BY_FREQUENCY or index >= config.count("num_hidden_layers"):
+        return bool(layer.extras)
+    pattern = config.value("index_topk_pattern")
+    if isinstance(pattern, str | list):
+        return index >= len(pattern) or pattern[index] != "S"
+    offset = config.count_or("index_skip_topk_offset", 2)
+    return max(index - offset + 1, 0) % config.count_or("index_topk_freq", 1, least=1) == 0
+
+
+BY_FREQUENCY = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
+
+
 def _mixed_head_sizes(settings: Settings) -> int:
     """The largest head size of a Gemma 4 whose layers differ in it; 0 otherwise."""
     if not settings.config.model_type.startswith(("gemma4", "diffusion_gemma")):
@@ -299,8 +320,10 @@ class Entries:
         if not self.settings.latent:
             yield "attn", self._padded_heads(placed, layer, head_size)
             return
-        for extra in layer.extras:
-            yield "indexer.k_cache", self._indexer(extra.width)
+        indexed = indexes(self.settings.config, layer, placed.index)
+        if indexed:
+            width = self.settings.config.count("index_head_dim")
+            yield "indexer.k_cache", self._indexer(width)
         need = need_of(self.settings, placed)
         served = None if need is None else backend_of(self.settings, need)
         kv_dtype = layer_kv_dtype(self.settings, placed)
@@ -321,7 +344,7 @@ class Entries:
             return
         rows = served is not None and served.rows
         yield "attn", MLAAttentionSpec(
-            **sizes, role="leader" if layer.extras else "", row_bytes=cell_bytes if rows else None
+            **sizes, role="leader" if indexed else "", row_bytes=cell_bytes if rows else None
         )
 
     def _padded_heads(self, placed: Placed, layer: LatentAttention, head_size: int) -> Spec:
