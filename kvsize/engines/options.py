@@ -85,8 +85,9 @@ def _parsed(
         return _parsed_dict(value)
     if isinstance(value, bool):
         return None
+    number = float if kind is float else int
     try:
-        return kind(str(value))
+        return number(str(value))
     except (TypeError, ValueError):
         return None
 

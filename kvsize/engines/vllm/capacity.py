@@ -21,42 +21,45 @@ class Capacity:
     """What vLLM logs at start: blocks, tokens, concurrency, and what they rest on."""
 
     blocks: int
-    stage_block_bytes: tuple[int, ...]
-    needed: tuple[int, ...]
-    """Blocks that one longest request holds, per group."""
     tokens: int
     concurrency: float
-    max_model_len: int
+    demand: Demand
+    """With the longest length that was chosen."""
 
 
-def stage_blocks(groups: Sequence[Group], stages: int, *, block_outermost: bool) -> tuple[int, ...]:
+def stage_sizes(groups: Sequence[Group], stages: int, *, block_outermost: bool) -> tuple[int, ...]:
     """Bytes of one block on each pipeline stage."""
     return tuple(
-        block_bytes(groups, stage=stage, block_outermost=block_outermost)
-        for stage in range(stages)
+        block_bytes(groups, stage=stage, block_outermost=block_outermost) for stage in range(stages)
     )
 
 
-def capacity(
-    groups: Sequence[Group],
-    sizes: Sequence[int],
-    demand: Demand,
-    *,
-    memory: int,
-    override: int | None,
-    auto_fit: bool,
-    rules: Rules,
-) -> Capacity:
-    """What `memory` bytes per rank hold, `sizes` being each stage's bytes per block.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """What the blocks are made of: `memory` bytes per rank, or `override` blocks.
 
-    `override`: num_gpu_blocks_override. `auto_fit`: max_model_len -1, the longest length that
-    fits. Raises EngineRefuses where one request of the longest length does not fit.
+    `auto_fit`: max_model_len -1, the longest length that fits.
     """
+
+    memory: int
+    override: int | None
+    auto_fit: bool
+    rules: Rules
+
+
+def capacity(groups: Sequence[Group], sizes: Sequence[int], demand: Demand, pool: Pool) -> Capacity:
+    """What a pool holds, `sizes` being each stage's bytes per block.
+
+    Raises EngineRefuses where one request of the longest length does not fit.
+    """
+    memory, override, rules = pool.memory, pool.override, pool.rules
     used = [size for size in sizes if size]
+    if not used:  # nothing is cached, and the pool is the one block that is held back
+        return Capacity(blocks=1, tokens=0, concurrency=0.0, demand=demand)
     budgets = [memory if override is None else override * size for size in used]
     # One block is held back for ever as the null block (checked from 0.29 on).
     check = [m - size * rules.null_block for m, size in zip(budgets, used, strict=True)]
-    if auto_fit:
+    if pool.auto_fit:
         longest = min(
             longest_that_fits(groups, demand, size, budget)
             for size, budget in zip(used, check, strict=True)
@@ -65,15 +68,12 @@ def capacity(
     for size, budget in zip(used, check, strict=True):
         _check_fits(groups, demand, size, budget)
     blocks = min(m // size for m, size in zip(budgets, used, strict=True))
-    needed = tuple(group.blocks_needed(demand) for group in groups)
-    concurrency = blocks / sum(needed)
+    concurrency = blocks / sum(group.blocks_needed(demand) for group in groups)
     return Capacity(
         blocks=blocks,
-        stage_block_bytes=tuple(sizes),
-        needed=needed,
         tokens=_logged_tokens(groups, demand, blocks, concurrency, rules),
         concurrency=concurrency,
-        max_model_len=demand.max_model_len,
+        demand=demand,
     )
 
 
@@ -121,7 +121,7 @@ def _logged_tokens(
     groups: Sequence[Group], demand: Demand, blocks: int, concurrency: float, rules: Rules
 ) -> int:
     """The figure of the line "GPU KV cache size: N tokens"."""
-    if rules.token_line == "concurrency":
+    if rules.capacity_line == "concurrency":
         # A float product cut off, as vLLM computes it.
         return int(concurrency * demand.max_model_len)
     smallest = min(group.spec.block_size for group in groups)

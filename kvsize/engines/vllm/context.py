@@ -74,7 +74,7 @@ def _rotary(config: Config) -> Iterator[Mapping[str, object]]:
             continue
         parameters = cast("Mapping[str, object]", stated)
         nested = [item for item in parameters.values() if isinstance(item, Mapping)]
-        yield from nested if nested else [parameters]
+        yield from nested or [parameters]
 
 
 def _kind(parameters: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvsize.engines.vllm import architectures
-from kvsize.engines.vllm.layers import Part, Placed, attention_of
+from kvsize.engines.vllm.needs import Part, Placed, attention_of
 from kvsize.engines.vllm.settings import Settings
 from kvsize.errors import EngineRefuses, UsageError
 from kvsize.layers import ChunkedAttention, CompressedAttention, Layer, SlidingAttention

@@ -61,8 +61,10 @@ class Packing:
         return elements * self.bits // 8 + scales + self.side_bytes
 
     def _slot(self, head_size: int) -> int:
-        """TurboQuant: keys of `key_bits` (with a norm unless fp8), values of `bits` with a scale
-        and a zero; an even number of bytes."""
+        """TurboQuant's even number of bytes for a key and a value.
+
+        Keys of `key_bits`, with a norm unless fp8; values of `bits`, with a scale and a zero.
+        """
         keys = head_size if self.key_bits == 8 else ceil_div(head_size * self.key_bits, 8) + 2
         slot = keys + ceil_div(head_size * self.bits, 8) + 4
         return slot + slot % 2

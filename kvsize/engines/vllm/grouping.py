@@ -84,6 +84,8 @@ def group_layers(
 def block_bytes(groups: Sequence[Group], *, stage: int, block_outermost: bool) -> int:
     """Bytes of one block on a pipeline stage: what the largest group has there."""
     own = [[layer.spec for layer in group.layers if layer.stage == stage] for group in groups]
+    if not any(own):
+        return 0
     if block_outermost:
         alignment = lcm(*(spec.stride_alignment for specs in own for spec in specs))
         return pad(max(sum(spec.page_bytes for spec in specs) for specs in own), alignment)
@@ -128,9 +130,7 @@ def _one_page_size(layers: Sequence[CacheLayer]) -> list[CacheLayer] | None:
     return unified
 
 
-def _equal_groups(
-    layers: Sequence[CacheLayer], balance: Fraction | None
-) -> list[list[CacheLayer]]:
+def _equal_groups(layers: Sequence[CacheLayer], balance: Fraction | None) -> list[list[CacheLayer]]:
     """Groups of equally many layers, the layers of one bucket dealt out in turn."""
     buckets: dict[object, list[CacheLayer]] = {}
     for layer in layers:

@@ -6,7 +6,7 @@ Names in capitals are environment variables. The longest sequence (max_model_len
 from __future__ import annotations
 
 from kvsize.engines.options import Option
-from kvsize.engines.vllm.backends import BACKENDS
+from kvsize.engines.vllm.backend_table import BACKENDS
 from kvsize.engines.vllm.gpus import GPUS
 
 _STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")

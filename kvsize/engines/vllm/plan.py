@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvsize.engines.vllm import architectures, blocks, deepseek_v4, drafts, stages
-from kvsize.engines.vllm.backends import Backend, Kernel, Need, kernel
+from kvsize.engines.vllm.backend_table import Backend, Need
+from kvsize.engines.vllm.backends import Kernel, kernel
 from kvsize.engines.vllm.blocks import Blocks, TokenBytes
+from kvsize.engines.vllm.entries import Entries
 from kvsize.engines.vllm.grouping import CacheLayer, Group, group_layers
-from kvsize.engines.vllm.layers import (
-    Entries,
+from kvsize.engines.vllm.needs import (
     Part,
     attention_of,
     backend_of,
@@ -95,7 +96,9 @@ def check_ranks(settings: Settings) -> None:
             f"vllm: decode_context_parallel_size {dcp} does not go with {total} KV heads on "
             f"{ranks} ranks."
         )
-        hint = "it may be at most tensor_parallel_size / KV heads, and divide the heads per KV head."
+        hint = (
+            "it may be at most tensor_parallel_size / KV heads, and divide the heads per KV head."
+        )
         raise EngineRefuses(msg, hint)
 
 
@@ -212,5 +215,3 @@ def _block_outermost(settings: Settings) -> bool:
     if stated is not None:
         return str(stated).startswith("B")
     return settings.config.model_type == "deepseek_v4"
-
-

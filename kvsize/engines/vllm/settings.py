@@ -192,7 +192,11 @@ def _kv_dtype(model: Model, wanted: str, dtype: str, gpu: Gpu, *, latent: bool) 
             msg = f"vllm: kv dtype {wanted} does not go with the model's dtype {dtype}."
             raise EngineRefuses(msg, f"use auto, or set dtype to {wanted}.")
         return wanted
-    if wanted == "auto" and gpu.family == 10 and architectures.name(model) == "GlmMoeDsaForCausalLM":
+    if (
+        wanted == "auto"
+        and gpu.family == 10
+        and architectures.name(model) == "GlmMoeDsaForCausalLM"
+    ):
         return "fp8_e4m3"  # GlmMoeDsaForCausalLM in vllm/model_executor/models/config.py
     if latent and wanted.startswith("nvfp4") and not wanted.endswith("_ds_mla"):
         msg = f"vllm: {wanted} does not fit latent attention."
@@ -243,7 +247,9 @@ def _batched_tokens(
         tokens = max(tokens, _largest_item(model, options))
         return min(sequences * max_model_len, tokens)
     if not chunked and stated < max_model_len:
-        msg = f"vllm: max_num_batched_tokens {stated} is smaller than max_model_len {max_model_len}."
+        msg = (
+            f"vllm: max_num_batched_tokens {stated} is smaller than max_model_len {max_model_len}."
+        )
         raise EngineRefuses(msg, "raise it, or turn chunked prefill on.")
     return stated
 

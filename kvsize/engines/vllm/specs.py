@@ -116,8 +116,11 @@ class AttentionSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullAttentionSpec(AttentionSpec):
-    """Keeps every token. `sliding_window` and `attention_chunk_size` only record how a layer
-    attends that is cached as a full one (hybrid KV cache manager off)."""
+    """Keeps every token.
+
+    `sliding_window` and `attention_chunk_size` only record how a layer attends that is cached as
+    a full one (hybrid KV cache manager off).
+    """
 
     sliding_window: int | None = None
     attention_chunk_size: int | None = None
@@ -223,8 +226,10 @@ class MambaSpec(Spec):
         return f"mamba {self.page_bytes} {self.speculative_blocks} {self.checkpoint_blocks}"
 
     def blocks_needed(self, demand: Demand) -> int:
-        """The running state, one per speculative token; with prefix caching one more and the
-        checkpoint that the prefill kernel exports."""
+        """The running state and one per speculative token.
+
+        With prefix caching one more, and the checkpoint that the prefill kernel exports.
+        """
         if demand.checkpoints_states:
             return 2 + self.speculative_blocks + self.checkpoint_blocks
         return 1 + self.speculative_blocks

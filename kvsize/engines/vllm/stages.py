@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvsize.engines.vllm.layers import Placed
+from kvsize.engines.vllm.needs import Placed
 from kvsize.engines.vllm.settings import Settings
 from kvsize.errors import EngineRefuses
 from kvsize.layers import CrossAttention

@@ -161,11 +161,15 @@ def _kimi_delta(config: Config, o: StateOptions) -> States:
     """
     stated = config.mapping("linear_attn_config") or {}
     section = config.derived(stated)
-    heads = section.count("num_heads") if "num_heads" in stated else config.count(
-        "linear_num_heads", "num_attention_heads"
+    heads = (
+        section.count("num_heads")
+        if "num_heads" in stated
+        else config.count("linear_num_heads", "num_attention_heads")
     )
-    dim = section.count("head_dim") if "head_dim" in stated else config.count(
-        "linear_head_dim", "head_dim"
+    dim = (
+        section.count("head_dim")
+        if "head_dim" in stated
+        else config.count("linear_head_dim", "head_dim")
     )
     width = section.count("short_conv_kernel_size", "linear_conv_kernel_dim")
     ranks = o.tensor_parallel_size

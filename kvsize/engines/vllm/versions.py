@@ -20,7 +20,7 @@ class Rules:
     """The rules of one vLLM version that decide blocks and the logged figures."""
 
     version: str
-    token_line: str = "blocks"
+    capacity_line: str = "blocks"
     """How "GPU KV cache size" is made: `blocks` × block size (one group), `groups` (blocks //
     groups × smallest block size), or `concurrency` × longest length."""
     balance: Fraction | None = None
@@ -46,11 +46,11 @@ class Rules:
 # Each epoch: the first version with these values. Later entries keep what earlier ones set.
 _EPOCHS: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 8), {}),
-    ((0, 9, 2), {"token_line": "groups", "windows": True}),
+    ((0, 9, 2), {"capacity_line": "groups", "windows": True}),
     ((0, 12), {"balance": Fraction(5, 4)}),
     ((0, 14), {"chunks": True}),
     ((0, 18), {"balance": Fraction(3, 2), "backend_block_size": True}),
-    ((0, 21), {"token_line": "concurrency"}),
+    ((0, 21), {"capacity_line": "concurrency"}),
     ((0, 26), {"concurrent_steps": True}),
     ((0, 28), {"hybrid_prefix_caching": True}),
     ((0, 29), {"null_block": 1, "checkpoints": True}),
