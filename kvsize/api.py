@@ -57,7 +57,7 @@ def fit(
     """What `kv_memory` bytes per rank, left for the cache, hold in an engine with blocks.
 
     `context` is the longest sequence (the engine's maximum model length); None means the
-    model's own. Raises EngineRefuses where the engine itself refuses, one sequence of that
+    model's own, -1 the longest that fits in engines that can choose it. Raises EngineRefuses where the engine itself refuses, one sequence of that
     length not fitting included.
     """
     found = engine_for(engine, model)
@@ -73,14 +73,14 @@ def fit(
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
     )
-    answer: Fit = fit_in(model, _checked(request), kv_memory)
+    answer: Fit = fit_in(model, _checked(request, least_context=-1), kv_memory)
     return answer
 
 
-def _checked(request: Request) -> Request:
+def _checked(request: Request, *, least_context: int = 0) -> Request:
     """The request, if its counts are whole and possible; UsageError otherwise."""
     for name, least in (
-        ("context", 0),
+        ("context", least_context),
         ("sequences", 1),
         ("tensor_parallel_size", 1),
         ("pipeline_parallel_size", 1),

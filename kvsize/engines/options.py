@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from kvsize.errors import UsageError
@@ -16,7 +17,7 @@ class Option(Record):
     """
 
     name: str
-    kind: type[int | bool | str | float]
+    kind: type[int | bool | str | float | list[object] | dict[str, object]]
     default: object
     help: str
     choices: tuple[object, ...] = ()
@@ -67,24 +68,49 @@ def _checked(engine: str, option: Option, value: object) -> object:
     return parsed
 
 
-def _parsed(kind: type[int | bool | str | float], value: object) -> object:
+def _parsed(
+    kind: type[int | bool | str | float | list[object] | dict[str, object]], value: object
+) -> object:
     """`value` as `kind`, from text too (the command line gives text); None where it is not one."""
     if kind is bool:
         words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
         return value if isinstance(value, bool) else words.get(str(value).lower())
     if kind is str:
         return value if isinstance(value, str) else None
+    if kind is list:
+        return _parsed_list(value)
+    if kind is dict:
+        return _parsed_dict(value)
     if isinstance(value, bool):
         return None
+    number = float if kind is float else int
     try:
-        return kind(str(value))
+        return number(str(value))
     except (TypeError, ValueError):
         return None
+
+
+def _parsed_list(value: object) -> list[object] | None:
+    """A list as it is, or the parts of a text between commas."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return list(value) if isinstance(value, list | tuple) else None
+
+
+def _parsed_dict(value: object) -> dict[str, object] | None:
+    """A mapping as it is, or the JSON object in a text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else None
 
 
 def _legal(option: Option) -> str:
     if option.choices:
         return ", ".join(str(choice) for choice in option.choices)
     words = {int: "a whole number", bool: "true or false", float: "a number", str: "text"}
+    words |= {list: "a list, or text with commas", dict: "a JSON object"}
     least = f" of at least {option.least}" if option.least is not None else ""
     return words[option.kind] + least

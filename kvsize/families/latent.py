@@ -104,6 +104,8 @@ class SharedIndexer(Indexed):
             listed = self.config.texts("index_topk_pattern")
         if listed is None:
             return self.default_indexer_types(layers)
+        if len(listed) != layers and self.config.has("index_topk_freq"):
+            return self.default_indexer_types(layers)
         if len(listed) != layers:
             message = f"the file lists {len(listed)} indexer types for {layers} layers."
             raise self.config.contradiction(message)
