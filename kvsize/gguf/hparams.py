@@ -253,6 +253,8 @@ def _unrolled(keys: Keys, found: Hparams) -> Hparams:
         blocks = found.blocks[: found.n_layer] * loops if loops > 1 else found.blocks
         return replace(found, blocks=blocks, n_layer=len(blocks) - nextn)
     if found.arch == "graniteswitch":
+        if len(found.blocks) > found.n_layer:
+            raise keys.contradiction("a graniteswitch has no draft layers")
         trunk = found.blocks[: found.n_layer]
         router = replace(found.blocks[0], n_head=1, n_head_kv=1, n_ff=0)
         return replace(found, blocks=(*trunk, router), has_router=True)

@@ -16,7 +16,7 @@ import pytest
 from kvsize import UsageError
 from kvsize.sources.gguf_names import OnHub, choose, model_name, on_hub, shard_names
 from tests.gguf_files import ARRAY, STRING, U32, header, metadata, pair, text
-from tests.sources.hub_server import Hub, commit_of, serving
+from hub_server import Hub, commit_of, serving
 
 KIB = 1024
 TOTAL = 8 * 1024 * 2 * 2 * 64 * 2  # eight layers of 1,024 cells
@@ -147,6 +147,7 @@ def test_a_server_that_ignores_ranges(hub: Hub, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told(hub: Hub, tmp_path: Path) -> None:
     hub.add("acme/foo", {"m-Q4_K_M.gguf": b"GGUF", "m-Q8_0.gguf": file(), "m-UD-Q8_0.gguf": file()})
     hub.add("acme/gated", {"m.gguf": file()})
+    hub.gated.add("acme/gated")
     hub.add("acme/plain", {"config.json": {}})
     said = ask(
         hub,
