@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from huggingface_hub import (
@@ -20,6 +19,7 @@ from kvsize._version import __version__
 from kvsize.gguf.header import READ_UNTIL, Header, Read, read_header
 from kvsize.gguf.hparams import has_required_keys
 from kvsize.model import Raw
+from kvsize.record import replace
 from kvsize.sources import hub
 from kvsize.sources.gguf import read_local
 from kvsize.sources.gguf_names import OnHub, choose, model_name
@@ -38,7 +38,7 @@ def find(wanted: OnHub, *, offline: bool = False) -> Raw:
     """
     named = f"{wanted.hub_id}@{wanted.revision}" if wanted.revision else wanted.hub_id
     repo = hub.repo_of(named)
-    if offline or constants.is_offline_mode():
+    if offline or constants.HF_HUB_OFFLINE:
         return _cached(repo, wanted)
     with asking(repo, _LISTING):
         info = HfApi().model_info(
@@ -50,7 +50,7 @@ def find(wanted: OnHub, *, offline: bool = False) -> Raw:
     sizes = {entry.rfilename: entry.size for entry in info.siblings or ()}
     files = choose(wanted, sizes)
     # By its commit: a branch may move between two ranges.
-    header = _read(replace(repo, revision=info.sha), files[0], sizes.get(files[0]))
+    header = _read(Repo(repo.hub_id, info.sha), files[0], sizes.get(files[0]))
     return Raw(
         config=_noted(header),
         name=f"{repo}/{model_name(files[0])}",

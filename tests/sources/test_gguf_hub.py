@@ -147,6 +147,7 @@ def test_a_server_that_ignores_ranges(hub: Hub, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told(hub: Hub, tmp_path: Path) -> None:
     hub.add("acme/foo", {"m-Q4_K_M.gguf": b"GGUF", "m-Q8_0.gguf": file(), "m-UD-Q8_0.gguf": file()})
     hub.add("acme/gated", {"m.gguf": file()})
+    hub.gated.add("acme/gated")
     hub.add("acme/plain", {"config.json": {}})
     said = ask(
         hub,
