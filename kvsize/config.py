@@ -275,14 +275,13 @@ class Config:
 
     # -- errors ----------------------------------------------------------------------------
     def _count(self, key: str, value: object, least: int) -> int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(number, bool) or not isinstance(number, int):
             raise self._wrong(key, value, "a whole number")
         most = LARGEST_LAYERS if "layer" in key else LARGEST_COUNT
-        if not least <= value <= most:
+        if not least <= number <= most:
             raise self._wrong(key, value, f"a whole number from {least} to {most:,}")
-        return value
+        return number
 
     def _missing(self, keys: tuple[str, ...]) -> ConfigError:
         named = " or ".join(f"`{key}`" for key in keys)

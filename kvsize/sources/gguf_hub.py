@@ -38,7 +38,7 @@ def find(wanted: OnHub, *, offline: bool = False) -> Raw:
     """
     named = f"{wanted.hub_id}@{wanted.revision}" if wanted.revision else wanted.hub_id
     repo = hub.repo_of(named)
-    if offline or constants.is_offline_mode():
+    if offline or constants.HF_HUB_OFFLINE:
         return _cached(repo, wanted)
     with asking(repo, _LISTING):
         info = HfApi().model_info(

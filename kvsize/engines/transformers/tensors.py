@@ -82,7 +82,8 @@ def layer_tensors(layer: CachedLayer, form: Form) -> Iterator[CacheTensor]:
         case RecurrentState():
             yield from _states(layer, form)
         case CrossAttention():
-            span = Span(*(form.encoder_tokens,) * 3)
+            tokens = form.encoder_tokens
+            span = Span(tokens, tokens, tokens)
             heads, dim = layer.num_key_value_heads, layer.head_dim
             yield _kv("keys", heads, span, dim, form)
             yield _kv("values", heads, span, dim, form)
