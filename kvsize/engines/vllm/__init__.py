@@ -94,7 +94,7 @@ def size(model: Model, request: Request) -> Size:
         for stage in range(settings.pipeline_parallel_size)
         for _ in range(ranks)
     )
-    owners = _pages_by(plan, demand, (entry.name.rpartition(".")[0] for entry in plan.entries))
+    owners = _pages_by(plan, demand, (entry.owner for entry in plan.entries))
     total = sum(rank_bytes)
     return Size(
         engine=NAME,

@@ -6,6 +6,10 @@ model_arch_config_convertor.py (0.33.0).
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from importlib.resources import files
+
 from kvsize.engines.vllm.versions import LATEST, release
 from kvsize.errors import EngineRefuses
 from kvsize.model import Model
@@ -69,8 +73,33 @@ _LATENT = {
     "longcat_flash",
     "pangu_ultra_moe",
 }
+# Encoders that transformers also offers as decoders, with `is_decoder`.
+_ENCODERS = {
+    "bert",
+    "bert-generation",
+    "camembert",
+    "data2vec-text",
+    "electra",
+    "ernie",
+    "megatron-bert",
+    "rembert",
+    "roberta",
+    "roberta-prelayernorm",
+    "roc_bert",
+    "roformer",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+}
 # Models that attend both ways inside an image (is_mm_prefix_lm).
 _PREFIX = {"bagel", "gemma3", "molmo2", "moondream3", "paligemma"}
+
+
+@cache
+def served() -> frozenset[str]:
+    """Every architecture vLLM has a class for; it serves others through transformers' classes."""
+    text = files("kvsize").joinpath("data/vllm_architectures.json").read_text(encoding="utf-8")
+    return frozenset(json.loads(text)["architectures"])
 
 
 def name(model: Model) -> str:
@@ -85,6 +114,9 @@ def check(model: Model, version: str) -> None:
         if architecture in gone.split() and release(version) > release(last):
             msg = f"vllm: {architecture} was served until {last}, and is not in {version}."
             raise EngineRefuses(msg, f"use --engine-version {last}, or another engine.")
+    if architecture and not model.root.known and architecture not in served():
+        msg = f"vllm: {architecture} is not among the architectures that {LATEST} serves."
+        raise EngineRefuses(msg, "use another engine, or vLLM with a plugin for it.")
     encoder_decoder = model.root.flag("is_encoder_decoder")
     kinds = {model.root.model_type, model.config.model_type}
     if architecture in _PLUGINS or (encoder_decoder and not kinds & _ENCODER_DECODERS):
@@ -102,7 +134,9 @@ def is_latent(model: Model) -> bool:
 
 
 def causal(model: Model) -> bool:
-    """Whether the model generates: bidirectional embedding models keep no cache."""
+    """Whether the model generates: encoders and bidirectional embedding models keep no cache."""
+    if model.config.model_type in _ENCODERS and not model.config.flag("is_decoder"):
+        return False
     return all(section.value("is_causal") is not False for section in (model.config, model.root))
 
 

@@ -53,7 +53,7 @@ def select(need: Need, gpu: Gpu, wanted: str | None) -> Backend:
     names = _priorities(need, gpu) if wanted is None else [wanted]
     for name in names:
         if BACKENDS[name].accepts(need, gpu):
-            return BACKENDS[name]
+            return _runs(BACKENDS[name], need, gpu)
     kind = "sparse latent" if need.sparse else "latent" if need.latent else "plain"
     fixed = f", block_size {need.block_size}" if need.block_size else ""
     named = f"attention backend {wanted}" if wanted else "no attention backend"
@@ -64,6 +64,18 @@ def select(need: Need, gpu: Gpu, wanted: str | None) -> Backend:
     if wanted:
         msg = msg.replace(" serves ", " does not serve ")
     raise EngineRefuses(msg, "choose another kv dtype, block_size, attention_backend or gpu.")
+
+
+def _runs(backend: Backend, need: Need, gpu: Gpu) -> Backend:
+    """`backend`, unless its kernels miss the hardware: Triton's fp8 needs capability 8.9.
+
+    Checked when the layer is built, after selection (triton_attn.py, triton_mla.py).
+    """
+    triton = backend.name in {"TRITON_ATTN", "TRITON_MLA"}
+    if triton and need.kv_dtype.startswith("fp8") and gpu.capability < 89:
+        msg = f"vllm: {backend.name} has no fp8 KV cache on {gpu.name}."
+        raise EngineRefuses(msg, "use kv dtype auto, or a GPU of compute capability 8.9 or more.")
+    return backend
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,9 @@ class Entries:
 
     def of(self, placed: Placed) -> Iterator[CacheLayer]:
         """The entries of one layer, in the order vLLM registers them."""
+        owner = f"{placed.prefix}.{placed.index}"
         for suffix, spec in self._specs(placed):
-            yield CacheLayer(f"{placed.prefix}.{placed.index}.{suffix}", spec, placed.stage)
+            yield CacheLayer(f"{owner}.{suffix}", spec, placed.stage, owner)
 
     def _specs(self, placed: Placed) -> Iterator[tuple[str, Spec]]:
         layer = placed.layer

@@ -30,11 +30,12 @@ from kvsize.units import ceil_div, pad
 
 @dataclass(frozen=True, slots=True)
 class CacheLayer:
-    """One cache entry: a layer's (or an indexer's) spec, and its pipeline stage."""
+    """One cache entry: a layer's (or an indexer's) spec, its owner and pipeline stage."""
 
     name: str
     spec: Spec
     stage: int = 0
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from kvsize.engines.vllm.specs import Demand
 from kvsize.engines.vllm.states import READERS
 from kvsize.engines.vllm.versions import Rules, rules_for
 from kvsize.errors import EngineRefuses, UsageError
-from kvsize.layers import RecurrentState
 from kvsize.model import Model
 
 _WITHOUT_FLOAT16 = {"gemma2", "gemma3", "gemma3_text", "glm4"}
+_ATTENTION_FREE = {"falcon_mamba", "mamba", "mamba2"}
 _GEMMA4_VIDEO_TOKENS = 32 * (70 + 2 + 6)
 """32 frames of 70 soft tokens, two marks and a time stamp (gemma4_mm.py, 0.33.0)."""
 
@@ -129,8 +129,8 @@ def is_hybrid(model: Model) -> bool:
 
 
 def attention_free(model: Model) -> bool:
-    """Whether no layer attends (Mamba)."""
-    return all(isinstance(layer, RecurrentState) for layer in model.layers)
+    """Whether the model's class has no attention (Mamba), whatever its layers."""
+    return model.config.model_type in _ATTENTION_FREE
 
 
 def settle(model: Model, request: Request) -> Settings:
