@@ -95,7 +95,8 @@ def mha_bytes(case: Case) -> int | None:
     hidden_size // num_attention_heads. None for a model without attention heads, and for a
     dtype that packs elements into blocks.
     """
-    dtype = TORCH_DTYPES.get(canonical(case.size.kv_dtype))
+    named = canonical(case.size.kv_dtype)
+    dtype = TORCH_DTYPES.get(case.model.dtype if named == "auto" else named)
     dimensions = _formula_dimensions(case.model)
     if dtype is None or dimensions is None:
         return None
@@ -223,14 +224,14 @@ def unknown_model_type(case: Case) -> Iterator[Advice]:
 def prompt_outlives_window(case: Case) -> Iterator[Advice]:
     """KV009: the storage of windowed layers holds the whole prompt until the next token."""
     size = case.size
-    held = max(size.prefill_bytes, size.allocated_bytes)
-    ratio = overcount(held, size.total_bytes)
-    if ratio is None or size.prefill_bytes <= size.total_bytes:
+    ratio = overcount(size.prefill_bytes, size.total_bytes)
+    if ratio is None or size.prefill_bytes <= size.allocated_bytes:
         return
     yield Advice(
         "KV009",
         f"after a prompt of {units.format_tokens(size.context)} tokens the storage holds "
-        f"{units.format_bytes(held)}, {times(ratio)} this figure, until the next token is added.",
+        f"{units.format_bytes(size.prefill_bytes)}, {times(ratio)} this figure, until the next "
+        "token is added.",
         ratio,
     )
 
