@@ -59,11 +59,20 @@ class Case(Record):
     ask: Ask
     size: Size
 
-    def bytes_with(self, layers: tuple[Layer, ...]) -> int:
-        """The same figure for a model with other layers."""
+    def dtype(self) -> str | None:
+        """The figure's dtype where a plain tensor can have it; None where it packs blocks."""
+        named = canonical(self.size.kv_dtype)
+        dtype = self.model.dtype if named == "auto" else named
+        return dtype if dtype in TORCH_DTYPES else None
+
+    def bytes_with(self, layers: tuple[Layer, ...]) -> int | None:
+        """What plain tensors would take for a model with other layers (a DynamicCache's bytes)."""
+        dtype = self.dtype()
+        if dtype is None:
+            return None
         model = replace(self.model, layers=layers)
         context, sequences = self.size.context, self.size.sequences
-        return size_of(model, context=context, sequences=sequences, **self.ask).total_bytes
+        return size_of(model, context=context, sequences=sequences, kv_dtype=dtype).total_bytes
 
 
 def warnings(case: Case) -> Iterator[Advice]:
@@ -95,13 +104,12 @@ def mha_bytes(case: Case) -> int | None:
     hidden_size // num_attention_heads. None for a model without attention heads, and for a
     dtype that packs elements into blocks.
     """
-    dtype = TORCH_DTYPES.get(canonical(case.size.kv_dtype))
-    dimensions = _formula_dimensions(case.model)
+    dtype, dimensions = case.dtype(), _formula_dimensions(case.model)
     if dtype is None or dimensions is None:
         return None
     layers, heads, head_dim = dimensions
     elements = 2 * layers * heads * head_dim * case.size.context * case.size.sequences
-    return dtype.bytes_of(elements)
+    return TORCH_DTYPES[dtype].bytes_of(elements)
 
 
 def overcount(counted_bytes: int | None, total_bytes: int) -> float | None:
@@ -158,7 +166,7 @@ def counted_without_windows(case: Case) -> Iterator[Advice]:
         return
     counted = case.bytes_with(tuple(_in_full(layer) for layer in layers))
     ratio = overcount(counted, case.size.total_bytes)
-    if ratio is None or counted <= case.size.total_bytes:
+    if counted is None or ratio is None or ratio <= 1:
         return
     windowed = sum(_window(layer) is not None for layer in layers)
     named = " or ".join(units.format_tokens(window) for window in windows)
@@ -177,7 +185,7 @@ def latent_counted_as_heads(case: Case) -> Iterator[Advice]:
         return
     counted = case.bytes_with(tuple(_expanded(layer) for layer in case.model.layers))
     ratio = overcount(counted, case.size.total_bytes)
-    if ratio is None or counted <= case.size.total_bytes:
+    if counted is None or ratio is None or ratio <= 1:
         return
     latent = latents[0]
     yield Advice(
@@ -223,14 +231,14 @@ def unknown_model_type(case: Case) -> Iterator[Advice]:
 def prompt_outlives_window(case: Case) -> Iterator[Advice]:
     """KV009: the storage of windowed layers holds the whole prompt until the next token."""
     size = case.size
-    held = max(size.prefill_bytes, size.allocated_bytes)
-    ratio = overcount(held, size.total_bytes)
-    if ratio is None or size.prefill_bytes <= size.total_bytes:
+    ratio = overcount(size.prefill_bytes, size.total_bytes)
+    if ratio is None or size.prefill_bytes <= size.allocated_bytes:
         return
     yield Advice(
         "KV009",
         f"after a prompt of {units.format_tokens(size.context)} tokens the storage holds "
-        f"{units.format_bytes(held)}, {times(ratio)} this figure, until the next token is added.",
+        f"{units.format_bytes(size.prefill_bytes)}, {times(ratio)} this figure, until the next "
+        "token is added.",
         ratio,
     )
 

@@ -46,6 +46,12 @@ def heads(layers: tuple[Layer, ...]) -> Heads:
     return _only(queries), _only(cached), _only(widths)
 
 
+def attention_short(name: str, num_attention_heads: int | None, cached: int | None) -> str:
+    """A name and its heads where there is little room: `GQA 64:8`, `hybrid 16:2`, `MLA`."""
+    short = "hybrid" if name.startswith("hybrid") else name
+    return f"{short} {num_attention_heads}:{cached}" if num_attention_heads and cached else short
+
+
 def attention_detail(layers: tuple[Layer, ...]) -> str:
     """Each kind of self-attention in words: `64 query heads : 8 KV heads, head_dim 128`."""
     found = [_detail(layer) for layer in attention_layers(layers)]

@@ -119,7 +119,7 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 - a bug: told in two lines, like every failure
         kind = type(error).__name__
         hint = "this is a bug in kvsize; set KVSIZE_DEBUG=1 for the traceback, and report it."
-        return _fail(f"internal: {kind}: {error}", hint, Exit.INTERNAL)
+        return _fail(f"internal: {kind}: {error}.", hint, Exit.INTERNAL)
 
 
 def run(arguments: list[str]) -> int:
@@ -221,7 +221,8 @@ def _look(unit: str, output: str) -> Look:
     from kvsize import arguments
     from kvsize.render import Look
 
-    terminal = not output and sys.stdout.isatty()
+    # A closed standard output is None.
+    terminal = bool(not output and sys.stdout and sys.stdout.isatty())
     return Look(arguments.unit(unit), shutil.get_terminal_size().columns, terminal)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
-from kvsize.attention import attention_name, heads
+from kvsize.attention import attention_name, attention_short, heads
 from kvsize.engines import engine, engines
 from kvsize.errors import UsageError
 from kvsize.loading import load
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from kvsize.engines.options import Option
 
 SCHEMA = Path(__file__).parent / "data" / "report.schema.json"
+
+
+class Preset(TypedDict):
+    """What `kvsize presets --json` tells of one preset."""
+
+    name: str
+    hub_id: str | None
+    aliases: list[str]
+    model_type: str
+    attention: str
+    num_attention_heads: int | None
+    num_key_value_heads: int | None
+    layers: int
+    context_limit: int | None
+    weight_bytes: int | None
 
 
 def presets_text(search: str, *, as_json: bool) -> str:
@@ -77,7 +92,7 @@ def schema_text() -> str:
     return SCHEMA.read_text(encoding="utf-8")
 
 
-def _preset(name: str, other_names: list[str]) -> dict[str, object]:
+def _preset(name: str, other_names: list[str]) -> Preset:
     model = load(name)
     queries, cached, _ = heads(model.layers)
     return {
@@ -100,16 +115,16 @@ def _matches(search: str, name: str, other_names: list[str]) -> bool:
     return any(wanted in each.lower() for each in names)
 
 
-def _line(found: dict[str, object]) -> tuple[str, ...]:
+def _line(found: Preset) -> tuple[str, ...]:
     limit = found["context_limit"]
-    queries, cached = found["num_attention_heads"], found["num_key_value_heads"]
-    shared = f" {queries}:{cached}" if queries and cached else ""
     return (
-        str(found["name"]),
-        f"{found['attention']}{shared}",
+        found["name"],
+        attention_short(
+            found["attention"], found["num_attention_heads"], found["num_key_value_heads"]
+        ),
         str(found["layers"]),
-        format_tokens(limit) if isinstance(limit, int) else "",
-        str(found["hub_id"] or ""),
+        "" if limit is None else format_tokens(limit),
+        found["hub_id"] or "",
     )
 
 

@@ -27,8 +27,14 @@ def write(text: str, file: str) -> None:
 
 
 def to_stdout(text: str) -> None:
-    """Write and flush; a character the encoding lacks is written as `?`."""
+    """Write and flush; a character the encoding lacks is written as `?`.
+
+    Raises UsageError where standard output is closed.
+    """
     stdout = sys.stdout
+    if stdout is None:
+        msg = "standard output is closed."
+        raise UsageError(msg, "name a file to write to: --output FILE.")
     encoding = stdout.encoding or "utf-8"
     stdout.write(text.encode(encoding, "replace").decode(encoding))
     stdout.flush()

@@ -21,6 +21,11 @@ os.environ["HF_HOME"] = _hub_home
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest --update` rewrites the snapshots instead of comparing with them."""
+    parser.addoption("--update", action="store_true", help="rewrite tests/snapshots")
+
+
 def pytest_unconfigure() -> None:
     """Remove the Hub cache that the tests filled."""
     shutil.rmtree(_hub_home, ignore_errors=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvsize.advice import times
+from kvsize.attention import attention_short
 from kvsize.units import format_bytes, format_tokens
 
 if TYPE_CHECKING:
@@ -67,10 +69,7 @@ def _attention(row: Row) -> str:
 
 
 def _attention_short(row: Row) -> str:
-    name = "hybrid" if row.attention.startswith("hybrid") else row.attention
-    if row.num_attention_heads is None or row.num_key_value_heads is None:
-        return name
-    return f"{name} {row.num_attention_heads}:{row.num_key_value_heads}"
+    return attention_short(row.attention, row.num_attention_heads, row.num_key_value_heads)
 
 
 def _cache(row: Row) -> str:
@@ -88,8 +87,6 @@ def _parallel(row: Row) -> str:
 
 
 def _mha(row: Row) -> str:
-    from kvsize.advice import times
-
     return "" if row.mha_overcount is None else times(row.mha_overcount)
 
 
