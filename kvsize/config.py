@@ -120,11 +120,11 @@ class Config:
     ) -> None:
         self.raw = raw
         self.where = where
-        self.model_type = KNOWN_AS.get(model_type, model_type)
+        self.model_type: str = KNOWN_AS.get(model_type, model_type)
         self.extra_defaults = extra_defaults
         self.origins: dict[str, Origin] = {}
         facts = class_facts(self.model_type)
-        self.known = facts is not None
+        self.known: bool = facts is not None
         self._facts: ClassFacts = facts or {}
         older = OLDER_NAMES.get(self.model_type, {})
         attribute_map = {**self._facts.get("attribute_map", {}), **older}

@@ -44,8 +44,8 @@ class KvsizeError(Exception):
 
     def __init__(self, message: str, hint: str) -> None:
         # A file's values and names stand in both; whatever they hold, each is one line of text.
-        self.message = printable(message)
-        self.hint = printable(hint)
+        self.message: str = printable(message)
+        self.hint: str = printable(hint)
         super().__init__(self.message)
 
 

@@ -16,9 +16,9 @@ CSA, HCA = "compressed_sparse_attention", "heavily_compressed_attention"
 class DeepseekV4(Decoder):
     """DeepSeek-V4: a window of keys, and one compressed row per 4 (CSA) or 128 (HCA) tokens."""
 
-    no_static_cache = "its compressed caches have no static form"
-    ratios: ClassVar = {0: patterns.SLIDING, 4: CSA, 128: HCA}
-    default_rates: ClassVar = {CSA: 4, HCA: 128}
+    no_static_cache: ClassVar[str | None] = "its compressed caches have no static form"
+    ratios: ClassVar[dict[int, str]] = {0: patterns.SLIDING, 4: CSA, 128: HCA}
+    default_rates: ClassVar[dict[str, int]] = {CSA: 4, HCA: 128}
 
     def layer_types(self) -> list[str]:
         """As listed; by `compress_ratios`; else two HCA layers, then HCA and CSA in turn."""

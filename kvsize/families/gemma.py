@@ -70,4 +70,4 @@ class Gemma4(SharedLayers):
 class EmbeddingGemma2(Gemma4):
     """EmbeddingGemma 2: one KV head in full layers unless stated."""
 
-    default_global_heads = 1
+    default_global_heads: int | None = 1

@@ -170,9 +170,9 @@ class MistralLarge4(SharedIndexer):
 class Dots3Note(Indexed):
     """dots.3-note: latent windows of another size beside indexed full layers, float32 keys."""
 
-    indexer_dtype = "float32"
+    indexer_dtype: str | None = "float32"
     # What Dots3NoteTextConfig fills in for sliding layers.
-    sliding_defaults: ClassVar = {
+    sliding_defaults: ClassVar[dict[str, int]] = {
         "num_attention_heads": 64,
         "kv_lora_rank": 1024,
         "head_dim": 256,
@@ -216,12 +216,17 @@ class KimiLinear(Latent):
     """Kimi-Linear: latent attention between layers of Kimi delta attention."""
 
     def recurrent(self, config: Config, index: int) -> RecurrentState:
-        """Queries, keys and values convolved; a square state per head."""
-        stated = config.mapping("linear_attn_config") or {}
-        section = config.derived({"linear_attn_config": dict(stated), **_renamed(stated)})
-        heads, dim = section.count("linear_num_heads"), section.count("linear_head_dim")
-        width = section.count("linear_conv_kernel_dim")
-        return RecurrentState(states=(conv(3 * heads * dim, width), recurrent(heads, dim, dim)))
+        """The states of Kimi delta attention."""
+        return delta_attention(config)
+
+
+def delta_attention(config: Config) -> RecurrentState:
+    """Queries, keys and values convolved; a square state per head."""
+    stated = config.mapping("linear_attn_config") or {}
+    section = config.derived({"linear_attn_config": dict(stated), **_renamed(stated)})
+    heads, dim = section.count("linear_num_heads"), section.count("linear_head_dim")
+    width = section.count("linear_conv_kernel_dim")
+    return RecurrentState(states=(conv(3 * heads * dim, width), recurrent(heads, dim, dim)))
 
 
 def _renamed(linear_attn_config: Mapping[str, object]) -> dict[str, object]:
@@ -260,4 +265,6 @@ class Glm5Next(SharedIndexer):
         """The key, its pooling gate, and a channel that marks valid tokens."""
         return 2 * config.count("index_head_dim") + 1
 
-    recurrent = KimiLinear.recurrent
+    def recurrent(self, config: Config, index: int) -> RecurrentState:
+        """The states of Kimi delta attention."""
+        return delta_attention(config)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kvsize.config import Config
 from kvsize.model import Guess
 
-OVERRIDES = {
+OVERRIDES: dict[str, tuple[str, ...]] = {
     "canary": ("decoder_config",),
     "colmodernvbert": ("vlm_config", "text_config"),
     "colpali": ("vlm_config", "text_config"),

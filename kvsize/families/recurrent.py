@@ -88,7 +88,12 @@ class Bamba(Decoder):
 class NemotronH(Decoder):
     """Nemotron-H: Mamba 2, attention, MLP and MoE blocks, each a layer of its own."""
 
-    letters: ClassVar = {"M": patterns.LINEAR, "*": patterns.FULL, "E": "moe", "-": "mlp"}
+    letters: ClassVar[dict[str, str]] = {
+        "M": patterns.LINEAR,
+        "*": patterns.FULL,
+        "E": "moe",
+        "-": "mlp",
+    }
 
     def layer_types(self) -> list[str]:
         """`layers_block_type`, or the letters of `hybrid_override_pattern`."""
@@ -229,8 +234,10 @@ class Zaya(Decoder):
 class MiniMaxText(Decoder):
     """MiniMax-Text-01: lightning attention, whose state is kept in the model's dtype."""
 
-    cache_class = "MiniMaxCache"
-    no_static_cache = "the model brings its own MiniMaxCache, which only grows"
+    cache_class: ClassVar[str | None] = "MiniMaxCache"
+    no_static_cache: ClassVar[str | None] = (
+        "the model brings its own MiniMaxCache, which only grows"
+    )
 
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """A head_dim × head_dim state per head."""
@@ -255,8 +262,10 @@ class RecurrentGemma(Decoder):
 class OwnState(Decoder):
     """Models that keep a state object of their own; every layer is alike."""
 
-    cache_class = "own state"
-    no_static_cache = "the model keeps a state of fixed size instead of a cache"
+    cache_class: ClassVar[str | None] = "own state"
+    no_static_cache: ClassVar[str | None] = (
+        "the model keeps a state of fixed size instead of a cache"
+    )
 
     def layer_types(self) -> list[str]:
         """Every layer is recurrent."""
@@ -279,7 +288,7 @@ class Rwkv(OwnState):
 class XLstm(OwnState):
     """xLSTM: a matrix, a normaliser and a stabiliser per head (xLSTMCache)."""
 
-    cache_class = "xLSTMCache"
+    cache_class: ClassVar[str | None] = "xLSTMCache"
 
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """Widths are factors of hidden_size, rounded up to multiples of 64 (xLSTMConfig)."""

@@ -19,9 +19,9 @@ from kvsize.units import MIB
 
 try:  # by itself and first: the client reads its settings here, and may refuse them
     from huggingface_hub.constants import HF_HUB_ETAG_TIMEOUT
-except ValueError as error:
-    msg = f"the Hub client refuses its settings ({error})."
-    raise UsageError(msg, "correct the HF_* environment variables.") from error
+except ValueError as _error:
+    _msg = f"the Hub client refuses its settings ({_error})."
+    raise UsageError(_msg, "correct the HF_* environment variables.") from _error
 
 from huggingface_hub import (
     HfApi,

@@ -23,7 +23,10 @@ from kvsize.model import Model
 from kvsize.record import Record, fields, replace
 
 # Bits and axes that each backend's layer class accepts (cache_utils.py, `__init__`).
-BACKENDS = {"quanto": ((2, 4), (0, -1)), "hqq": ((1, 2, 3, 4, 8), (0, 1))}
+BACKENDS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "quanto": ((2, 4), (0, -1)),
+    "hqq": ((1, 2, 3, 4, 8), (0, 1)),
+}
 
 
 class Quantization(Record):
