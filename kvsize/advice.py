@@ -213,10 +213,11 @@ def dtype_assumed(case: Case) -> Iterator[Advice]:
 
 def from_class_defaults(case: Case) -> Iterator[Advice]:
     """KV007: keys that config.json leaves out were filled from the model type's class."""
+    windowed = any(_window(layer) is not None for layer in case.model.layers)
     filled = [
         origin
         for origin in case.model.config.origins.values()
-        if origin.kind == "class default" and _decides_the_cache(origin)
+        if _decides_the_cache(origin) and (windowed or "window" not in origin.key)
     ]
     if filled:
         keys = ", ".join(f"{origin.key} {origin.value}" for origin in filled)
@@ -292,8 +293,10 @@ def _formula_dimensions(model: Model) -> tuple[int, int, int] | None:
 
 
 def _decides_the_cache(origin: Origin) -> bool:
+    """Whether a class default is a number that sizes something (a context limit does not)."""
     counted = isinstance(origin.value, int) and not isinstance(origin.value, bool)
-    return counted and origin.value != 0 and origin.key not in CONTEXT_LIMITS
+    default = origin.kind == "class default" and origin.key not in CONTEXT_LIMITS
+    return default and counted and origin.value != 0
 
 
 def _window(layer: Layer) -> int | None:

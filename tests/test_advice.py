@@ -26,6 +26,10 @@ PLAIN: dict[str, Any] = {
     "max_position_embeddings": 4096,
     "torch_dtype": "bfloat16",
 }
+VIBEVOICE = {
+    "model_type": "vibevoice",
+    "decoder_config": {**PLAIN, "model_type": "qwen2", "num_key_value_heads": 4},
+}
 CODES = sorted(ADVICE)
 
 
@@ -81,7 +85,7 @@ def reference_ratios() -> list[Any]:
     path = FOLDER / "transformers_real.jsonl"
     if not path.exists():
         return [pytest.param(None, marks=pytest.mark.skip("no reference rows beside this checkout"))]
-    rows = [json.loads(line) for line in path.open(encoding="utf-8")]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [pytest.param(row, id=row["hub_id"]) for row in rows]
 
 
@@ -198,7 +202,7 @@ def test_kv008_an_unknown_model_type():
 def test_strict_refuses_every_guess():
     for source, code in (
         ({**PLAIN, "model_type": "frob"}, "KV008"),
-        ({"model_type": "vibevoice", "decoder_config": {**PLAIN, "model_type": "qwen2"}}, "KV010"),
+        (VIBEVOICE, "KV010"),
     ):
         with pytest.raises(GuessRefused, match=rf"^the mapping: {code}: "):
             refuse_guesses(kvsize.load(source), {**ASK, "kv_dtype": "bfloat16"})
@@ -211,6 +215,11 @@ def test_kv007_class_defaults():
         "not in config.json, so as in Gemma3TextConfig: num_attention_heads 8, "
         "num_key_value_heads 4, head_dim 256, sliding_window 4096."
     )
+
+
+def test_kv007_is_silent_about_windows_that_are_off():
+    qwen = {**PLAIN, "model_type": "qwen3", "num_key_value_heads": 4, "head_dim": 16}
+    assert advised(qwen) == {}
 
 
 def test_kv007_is_silent_about_context_limits():
@@ -230,8 +239,7 @@ def test_kv009_a_prompt_longer_than_the_window():
 
 # -- KV010 -------------------------------------------------------------------------------------
 def test_kv010_a_file_the_loader_misreads():
-    vibevoice = {"model_type": "vibevoice", "decoder_config": {**PLAIN, "model_type": "qwen2"}}
-    assert message(vibevoice, "KV010") == (
+    assert message(VIBEVOICE, "KV010") == (
         "transformers' class for 'vibevoice' does not read `decoder_config`, where this file "
         "describes its decoder; the figure follows the file."
     )

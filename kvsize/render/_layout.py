@@ -59,8 +59,8 @@ class Layout:
 
 
 def _model(row: Row) -> str:
-    known = [row.hub_id if row.hub_id != row.model else None, row.revision, row.source]
-    return f"{row.model} ({', '.join(name for name in known if name)})"
+    known = [name for name in (row.hub_id, row.revision, row.source) if name not in (None, row.model)]
+    return f"{row.model} ({', '.join(known)})" if known else row.model
 
 
 def _attention(row: Row) -> str:

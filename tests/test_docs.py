@@ -1,0 +1,147 @@
+"""The documents are held against the tool: every command's output, every name that exists.
+
+`pytest tests/test_docs.py --update` writes the outputs anew.
+"""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from kvsize import cli
+from kvsize.engines import engines
+from kvsize.errors import Exit
+from kvsize.render import formats
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {page: (ROOT / page).read_text("utf-8") for page in ("README.md", "docs/cli.md")}
+BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+CONFIG = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 36,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the documented commands run: a config.json, and `kvsize` on the path."""
+    made = tmp_path_factory.mktemp("docs")
+    (made / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (made / "kvsize").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kvsize "$@"\n', "utf-8")
+    (made / "kvsize").chmod(0o755)
+    return made
+
+
+def output(command: str, folder: Path) -> str:
+    """What a reader sees who types `command`."""
+    done = subprocess.run(
+        ["bash", "-c", command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        encoding="utf-8",
+        timeout=120,
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONIOENCODING": "utf-8",
+            "COLUMNS": "80",
+            "NO_COLOR": "1",
+        },
+    )
+    return done.stdout
+
+
+def current(text: str, folder: Path) -> str:
+    """`text` with the output of every command as it is now."""
+
+    def block(found: re.Match[str]) -> str:
+        return "".join(f"$ {each}\n{output(each, folder)}" for each in commands(found[0]))
+
+    return BLOCK.sub(block, text)
+
+
+def commands(block: str) -> list[str]:
+    """The commands of a console block, in order."""
+    return [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_outputs_are_what_the_tool_prints(page, folder, request):
+    text = current(PAGES[page], folder)
+    if request.config.getoption("--update"):
+        (ROOT / page).write_text(text, encoding="utf-8")
+    else:
+        assert PAGES[page] == text
+
+
+def test_the_library_examples():
+    found = doctest.DocTestParser().get_doctest(PAGES["README.md"], {}, "README.md", None, 0)
+    assert len(found.examples) >= 5
+    runner = doctest.DocTestRunner()
+    runner.run(found)
+    assert runner.failures == 0
+
+
+def test_readme_opens_with_a_sentence_and_the_main_job():
+    lines = PAGES["README.md"].splitlines()
+    assert lines[0] == "# kvsize"
+    assert lines[2].startswith("`kvsize` tells ")
+    first = BLOCK.search(PAGES["README.md"])
+    assert first is not None
+    assert commands(first[0]) == ["kvsize llama-3.1-70b --ctx 32k"]
+
+
+def options(name: str) -> set[str]:
+    """Every spelling of every option of a command."""
+    command = typer.main.get_command(cli.application()).commands[name]
+    return {spelling for param in command.params for spelling in param.opts if spelling[0] == "-"}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_and_option_is_documented(name):
+    assert f"\n## kvsize {name}\n" in PAGES["docs/cli.md"]
+    assert {each for each in options(name) if f"`{each}`" not in PAGES["docs/cli.md"]} == set()
+
+
+def test_nothing_is_documented_that_is_not_there():
+    documented = set(re.findall(r"`(--?[a-z][a-z-]*)`", PAGES["docs/cli.md"]))
+    known = set().union(*map(options, cli.COMMANDS)) | {"--help", "-h"}
+    assert documented == known
+
+
+@pytest.mark.parametrize("name", formats())
+def test_every_format_is_documented(name):
+    assert all(f"`{name}`" in text for text in PAGES.values())
+
+
+@pytest.mark.parametrize("code", Exit)
+def test_every_exit_code_is_documented(code):
+    assert f"\n| {code.value} | " in PAGES["docs/cli.md"]
+
+
+def test_every_engine_is_listed_by_the_documented_command(folder):
+    listed = output("kvsize engines", folder)
+    assert [line.split()[0] for line in listed.splitlines()] == engines()
+
+
+def test_every_link_leads_somewhere():
+    for page, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert ((ROOT / page).parent / target).exists(), target
