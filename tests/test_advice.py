@@ -84,7 +84,9 @@ def test_kv001_takes_the_dtype_of_the_figure():
 def reference_ratios() -> list[Any]:
     path = FOLDER / "transformers_real.jsonl"
     if not path.exists():
-        return [pytest.param(None, marks=pytest.mark.skip("no reference rows beside this checkout"))]
+        return [
+            pytest.param(None, marks=pytest.mark.skip("no reference rows beside this checkout"))
+        ]
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [pytest.param(row, id=row["hub_id"]) for row in rows]
 

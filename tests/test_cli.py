@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from command import program, run
@@ -15,9 +14,6 @@ from command import program, run
 import kvsize
 from kvsize import cli
 from kvsize.errors import Exit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LLAMA = {
     "model_type": "llama",
@@ -195,7 +191,7 @@ def test_output_keeps_a_symbolic_link(capsys, config, tmp_path):
 
 def test_output_to_a_device_leaves_it_one(capsys, config):
     assert run(capsys, config, "--output", os.devnull) == (0, "", "")
-    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    assert Path(os.devnull).is_char_device()
 
 
 def test_output_that_cannot_be_written(capsys, config, tmp_path):
@@ -235,7 +231,7 @@ def test_a_reader_that_stops_early(config):
 
 
 def test_a_full_disk(config):
-    if not os.path.exists("/dev/full"):  # noqa: PTH110
+    if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     done = shell(f"$KVSIZE {config} > /dev/full")
     assert done.returncode == 2

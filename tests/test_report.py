@@ -108,7 +108,11 @@ def test_heads_that_differ_between_layers_are_null_and_told():
         ("falcon-7b", "MQA", "71 query heads : 1 KV head, head_dim 64"),
         ("deepseek-v3", "MLA", "128 query heads : one latent of 512 + 64"),
         ("falcon-mamba-7b", "recurrent", ""),
-        ("qwen3-next-80b-a3b", "hybrid GQA + recurrent", "16 query heads : 2 KV heads, head_dim 256"),
+        (
+            "qwen3-next-80b-a3b",
+            "hybrid GQA + recurrent",
+            "16 query heads : 2 KV heads, head_dim 256",
+        ),
         (
             "mimo-v2-flash",
             "GQA",

@@ -95,3 +95,57 @@ def test_a_hub_id_imports_the_client_and_no_framework(tmp_path: Path) -> None:
     assert "kvsize.sources.hub" in modules
     assert "huggingface_hub" in modules
     assert "kvsize.sources.preset" not in modules
+
+
+TYPER = {"typer", "shellingham", "annotated_doc", "click"}
+COMMANDS = {
+    "llama-3.1-70b --ctx 32k": {"render.table", "report", "advice"},
+    "llama-3.1-70b --ctx 32k --format markdown": {"render.markdown"},
+    "llama-3.1-70b --ctx 32k --format csv": {"render.csv"},
+    "llama-3.1-70b --ctx 32k --json": {"render.json"},
+    "explain llama-3.1-70b --ctx 32k": {"explain", "render._explain"},
+    "presets": {"listing"},
+    "engines": {"listing"},
+    "schema": {"listing"},
+    "--help": set(),
+    "--version": set(),
+}
+# Loaded only by the command or the format that needs it.
+PARTS = {"render.table", "render.json", "render.csv", "render._terminal", "explain", "listing"}
+SIZING = {"report", "advice", "families", "engines.transformers"}
+
+
+def ran(command: str, folder: Path, *, terminal: bool = False) -> set[str]:
+    """The modules that a command imports; what it prints goes nowhere."""
+    return imported(
+        "import os\n"
+        "stdout, sys.stdout = sys.stdout, open(os.devnull, 'w')\n"
+        f"sys.stdout.isatty = lambda: {terminal}\n"
+        "from kvsize.cli import run\n"
+        f"assert run({command.split()!r}) == 0\n"
+        "sys.stdout = stdout",
+        folder,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(command: str, tmp_path: Path) -> None:
+    modules = ran(command, tmp_path)
+    needed = COMMANDS[command]
+    assert packages(modules) & HEAVY <= TYPER
+    parts = {module.removeprefix("kvsize.") for module in modules if module.startswith("kvsize.")}
+    assert needed <= parts
+    shown = {"render.table", *needed} if "render._explain" in needed else needed
+    assert parts & PARTS <= shown
+    if command.startswith("--"):
+        assert parts & SIZING == set()
+    if "llama" in command:
+        assert {part for part in parts if part.startswith("engines.")} == {
+            "engines.options",
+            *(part for part in parts if part.startswith("engines.transformers")),
+        }
+
+
+def test_a_terminal_alone_needs_rich(tmp_path: Path) -> None:
+    modules = ran("llama-3.1-70b --ctx 32k", tmp_path, terminal=True)
+    assert packages(modules) & HEAVY - TYPER == {"rich"}

@@ -59,7 +59,9 @@ class Layout:
 
 
 def _model(row: Row) -> str:
-    known = [name for name in (row.hub_id, row.revision, row.source) if name not in (None, row.model)]
+    known = [
+        name for name in (row.hub_id, row.revision, row.source) if name not in (None, row.model)
+    ]
     return f"{row.model} ({', '.join(known)})" if known else row.model
 
 
