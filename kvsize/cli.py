@@ -60,7 +60,12 @@ KVDtype = Annotated[
     ),
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="Whose cache; see `kvsize engines`.")
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Whose cache; see `kvsize engines`. Default: transformers, for a GGUF file llama.cpp.",
+    ),
 ]
 EngineVersion = Annotated[
     str, typer.Option("--engine-version", metavar="X.Y.Z", help="Default: the newest modelled.")
@@ -242,7 +247,7 @@ def size(  # noqa: PLR0913, PLR0917 - the command's options
     ctx: Contexts = "",
     batch: Sequences = "1",
     kv_dtype: KVDtype = "auto",
-    engine: EngineName = "transformers",
+    engine: EngineName = "",
     engine_version: EngineVersion = "",
     option: EngineOptions = None,
     cache: Cache = "",
@@ -267,7 +272,9 @@ def size(  # noqa: PLR0913, PLR0917 - the command's options
     contexts, sequences = arguments.tokens(ctx), arguments.counts("--batch", batch)
     ask = _ask(kv_dtype, engine, engine_version, option, cache, tp, pp)
     found = _load(models, ask, strict=strict, offline=offline)
-    return render.text(writer, report.build(found, ask, contexts, sequences), look), output
+    people = not as_json and format_name in {"table", "markdown"}
+    made = report.build(found, ask, contexts, sequences, compare=people)
+    return render.text(writer, made, look), output
 
 
 def explain(  # noqa: PLR0913, PLR0917 - the command's options
@@ -281,7 +288,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the command's options
         str, typer.Option("--new", metavar="TOKENS", help="New tokens to count query rows for.")
     ] = "20",
     kv_dtype: KVDtype = "auto",
-    engine: EngineName = "transformers",
+    engine: EngineName = "",
     engine_version: EngineVersion = "",
     option: EngineOptions = None,
     cache: Cache = "",
@@ -298,6 +305,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the command's options
     from kvsize import arguments
     from kvsize.explain import explain as explained
     from kvsize.render import _explain
+    from kvsize.report import for_model
 
     look = _look(unit, output)
     draw = _explain.drawing("json" if as_json else format_name)
@@ -306,7 +314,8 @@ def explain(  # noqa: PLR0913, PLR0917 - the command's options
     sequences = arguments.one("--batch", arguments.counts("--batch", batch)) or 1
     example = (arguments.count("--prompt", prompt), arguments.count("--new", new))
     found = _load([model], ask, strict=strict, offline=offline)[0]
-    return draw(explained(found, ask, context, sequences, example), look), output
+    own = for_model(found, ask)
+    return draw(explained(found, own, context, sequences, example), look), output
 
 
 def presets(

@@ -13,6 +13,7 @@ from typing import Literal
 from kvsize import advice, attention
 from kvsize.advice import Advice, Ask, Case
 from kvsize.api import size as size_of
+from kvsize.elsewhere import OtherEngine, other_engines
 from kvsize.errors import EngineRefuses
 from kvsize.model import Model
 from kvsize.record import Record
@@ -93,6 +94,8 @@ class Row(Record, kw_only=True):
     """Figures in the engine's own words."""
     notes: tuple[str, ...]
     """What must be known to compare the figure."""
+    other_engines: tuple[OtherEngine, ...]
+    """What other engines take for one sequence, where that differs; asked for tables only."""
     warnings: tuple[Advice, ...]
     """What is easily counted wrong about this model, and what was assumed."""
 
@@ -109,19 +112,36 @@ def build(
     ask: Ask,
     contexts: tuple[int, ...] = (),
     sequences: tuple[int, ...] = (1,),
+    *,
+    compare: bool = False,
 ) -> Report:
     """A row for each model, context and number of sequences, in that order.
 
-    No `contexts`: a few of them up to each model's limit. Raises UsageError for an option the
+    No `contexts`: a few of them up to each model's limit. No engine in `ask`: each model's own,
+    and with `compare` each row also has what other engines take. Raises UsageError for an option the
     engine does not have, EngineRefuses where the engine itself refuses the settings.
     """
     rows = [
-        _row(model, context, count, ask)
+        _row(model, context, count, own, compare=compare and _asks_for_defaults(ask))
         for model in models
+        for own in (for_model(model, ask),)
         for context in contexts or default_contexts(model.context_limit)
         for count in sequences
     ]
     return Report(SCHEMA_VERSION, tuple(rows))
+
+
+def _asks_for_defaults(ask: Ask) -> bool:
+    """Whether the figure is for no engine in particular, so that others are comparable."""
+    parallel = (ask["tensor_parallel_size"], ask["pipeline_parallel_size"])
+    chosen = ask["engine"] or ask["engine_version"] or ask["options"]
+    return not chosen and parallel == (1, 1) and ask["kv_dtype"] == "auto"
+
+
+def for_model(model: Model, ask: Ask) -> Ask:
+    """`ask` with the engine a model is for where none is named: llama.cpp for a GGUF file."""
+    own = "llama.cpp" if model.source == "gguf" else "transformers"
+    return {**ask, "engine": ask["engine"] or own}
 
 
 def default_contexts(limit: int | None) -> tuple[int, ...]:
@@ -146,12 +166,15 @@ def token_bytes(model: Model, context: int, ask: Ask, sequence_bytes: int) -> in
     return (longer - sequence_bytes) // GROWTH_TOKENS
 
 
-def _row(model: Model, context: int, sequences: int, ask: Ask) -> Row:
+def _row(model: Model, context: int, sequences: int, ask: Ask, *, compare: bool) -> Row:
     size = size_of(model, context=context, sequences=sequences, **ask)
     one = size if sequences == 1 else size_of(model, context=context, **ask)
     case = Case(model, ask, size)
     mha = advice.mha_bytes(case)
     queries, cached, width = attention.heads(model.layers)
+    others: tuple[OtherEngine, ...] = ()
+    if compare and model.source != "gguf":
+        others = other_engines(model, context, one.total_bytes)
     return Row(
         model=model.name,
         hub_id=model.hub_id,
@@ -186,5 +209,6 @@ def _row(model: Model, context: int, sequences: int, ask: Ask) -> Row:
         mha_overcount=advice.overcount(mha, size.total_bytes),
         details=size.details,
         notes=size.notes,
+        other_engines=others,
         warnings=tuple(advice.warnings(case)),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pydantic import ConfigDict, TypeAdapter
 
 from kvsize.advice import Advice
+from kvsize.elsewhere import OtherEngine
 from kvsize.listing import SCHEMA
 from kvsize.report import Report, Row
 from kvsize.results import LayerGroup
@@ -18,7 +19,7 @@ from kvsize.results import LayerGroup
 
 def generated() -> str:
     """The schema as the file has it."""
-    for record in (LayerGroup, Advice, Row, Report):
+    for record in (LayerGroup, Advice, OtherEngine, Row, Report):
         dataclass(init=False, repr=False, eq=False)(record)  # what pydantic can read
     # The docstring under each field of Row becomes that property's description.
     Row.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # type: ignore[attr-defined]

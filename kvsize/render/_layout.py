@@ -43,7 +43,7 @@ class Layout:
             for label, size in _split(row, unit):
                 self._add([label, *[""] * (len(cells) - 1)], part=True)
                 self.rows[-1][self.bytes_column()] = size
-        self.remarks = list(_remarks(report))
+        self.remarks = list(_remarks(report, unit))
 
     def widths(self) -> list[int]:
         """The widest cell of each column."""
@@ -140,11 +140,22 @@ def _split(row: Row, unit: str | None) -> Iterator[tuple[str, str]]:
             yield f"{group.layers} × {group.kind}", format_bytes(group.total_bytes, unit)
 
 
-def _remarks(report: Report) -> Iterator[tuple[str, str]]:
+def _others(row: Row, unit: str | None) -> str:
+    """Each engine, its version and figure: `vllm 0.33.0 3.11 GiB, …` in one sentence."""
+    figures = ", ".join(
+        f"{other.engine} {other.engine_version} {format_bytes(other.total_bytes, unit)}"
+        for other in row.other_engines
+    )
+    return f"{figures} for one sequence of {format_tokens(row.context)} tokens."
+
+
+def _remarks(report: Report, unit: str | None) -> Iterator[tuple[str, str]]:
     """Notes and warnings, each once per model: that of its largest figure."""
     found: dict[tuple[str, str], tuple[int, str, str]] = {}
     for row in report.rows:
         told = [("note", note, note) for note in row.notes]
+        if row.other_engines:
+            told.append(("in other engines", "others", _others(row, unit)))
         told += [(f"warning {w.code}", w.code, w.message) for w in row.warnings]
         for label, key, text in told:
             largest = found.get((row.model, key), (0, "", ""))[0]

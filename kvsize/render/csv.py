@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvsize.report import Report
 
 # Sentences and nested figures have no place in a cell; JSON has them.
-LEFT_OUT = {"details", "notes"}
+LEFT_OUT = {"details", "notes", "other_engines"}
 
 
 def write(report: Report, out: TextIO, look: Look) -> None:  # noqa: ARG001 - a writer's signature

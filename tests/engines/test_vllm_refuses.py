@@ -93,7 +93,7 @@ def test_an_older_version_serves_what_a_newer_one_dropped() -> None:
 def test_a_request_needs_one_block_more_than_its_own() -> None:
     """The null block is never given out (checked from 0.29 on)."""
     memory = 512 * 2097152
-    with pytest.raises(EngineRefuses, match="a context of at most|takes"):
+    with pytest.raises(EngineRefuses, match=r"a context of at most|takes"):
         fit(LLAMA_8B, 8192, memory=memory)
     assert fit(LLAMA_8B, 8192, memory=memory + 2097152).blocks == 513
     assert fit(LLAMA_8B, 8192, memory=memory, engine_version="0.28.0").blocks == 512
