@@ -43,6 +43,30 @@ _LAST_VERSION = {
         MptForCausalLM RWForCausalLM StableLMEpochForCausalLM
     """,
 }
+# Of these, transformers' own class serves now.
+_BY_TRANSFORMERS = {"dots1", "persimmon", "phi4_multimodal"}
+# transformers' classes that vLLM cannot run: their attention or signature is their own.
+_UNLIKE = {
+    "bamba",
+    "big_bird",
+    "codegen",
+    "cpmant",
+    "diffllama",
+    "git",
+    "gpt_neo",
+    "gpt_neox_japanese",
+    "megatron-bert",
+    "minimax",
+    "mpt",
+    "mvp",
+    "openai-gpt",
+    "prophetnet",
+    "recurrent_gemma",
+    "reformer",
+    "rembert",
+    "roformer",
+    "rwkv",
+}
 # Served by a plugin only (_OOT_SUPPORTED_MODELS).
 _PLUGINS = {
     "BartForConditionalGeneration",
@@ -110,15 +134,18 @@ def name(model: Model) -> str:
 def check(model: Model, version: str) -> None:
     """Raise EngineRefuses where vLLM `version` does not serve the model's architecture."""
     architecture = name(model)
+    kinds = {model.root.model_type, model.config.model_type}
     for last, gone in _LAST_VERSION.items():
+        if kinds & _BY_TRANSFORMERS:
+            break
         if architecture in gone.split() and release(version) > release(last):
             msg = f"vllm: {architecture} was served until {last}, and is not in {version}."
             raise EngineRefuses(msg, f"use --engine-version {last}, or another engine.")
-    if architecture and not model.root.known and architecture not in served():
+    runs = model.root.known and not kinds & _UNLIKE
+    if architecture and not runs and architecture not in served():
         msg = f"vllm: {architecture} is not among the architectures that {LATEST} serves."
         raise EngineRefuses(msg, "use another engine, or vLLM with a plugin for it.")
     encoder_decoder = model.root.flag("is_encoder_decoder")
-    kinds = {model.root.model_type, model.config.model_type}
     if architecture in _PLUGINS or (encoder_decoder and not kinds & _ENCODER_DECODERS):
         msg = f"vllm: {architecture or model.model_type} is not served by {LATEST} itself."
         raise EngineRefuses(msg, "use another engine, or vLLM with a plugin for it.")
