@@ -254,6 +254,14 @@ def test_a_contradiction_says_so() -> None:
             {"num_key_value_heads": 3},
             "`num_key_value_heads` 3 does not divide `num_attention_heads` 4.",
         ),
+        (
+            # Nemotron-NAS gives the query heads of each KV head; here they are more than all.
+            {
+                "model_type": "nemotron-nas",
+                "block_configs": [{"attention": {"n_heads_in_group": 8}}] * 2,
+            },
+            "`num_key_value_heads` 0 does not divide `num_attention_heads` 4.",
+        ),
         ({"num_attention_heads": None}, "`num_attention_heads` is missing"),
         (
             {"num_hidden_layers": -80},

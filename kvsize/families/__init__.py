@@ -171,7 +171,7 @@ def _check_heads(layers: tuple[Layer, ...], config: Config) -> None:
         if not isinstance(layer, FullAttention | CrossAttention):
             continue
         heads, kv_heads = layer.num_attention_heads, layer.num_key_value_heads
-        if heads % kv_heads:
+        if kv_heads == 0 or heads % kv_heads:
             message = (
                 f"`num_key_value_heads` {kv_heads} does not divide `num_attention_heads` {heads}."
             )
