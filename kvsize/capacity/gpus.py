@@ -42,7 +42,9 @@ class Gpu:
 def gpus() -> tuple[Gpu, ...]:
     """Every accelerator of the catalogue, in its order."""
     text = files("kvsize").joinpath("data/gpus.json").read_text(encoding="utf-8")
-    return tuple(Gpu(**{**row, "aliases": tuple(row["aliases"])}) for row in json.loads(text)["gpus"])
+    return tuple(
+        Gpu(**{**row, "aliases": tuple(row["aliases"])}) for row in json.loads(text)["gpus"]
+    )
 
 
 def gpu(name: str) -> Gpu:
@@ -103,7 +105,7 @@ def _from_nvidia_smi() -> tuple[Gpu, ...]:
 def _smi_line(line: str) -> Gpu | None:
     """One GPU of nvidia-smi's list; None where it states no memory (GB10 prints [N/A])."""
     fields = [field.strip() for field in line.split(",")]
-    if len(fields) != 3 or not fields[1].isdigit():  # noqa: PLR2004 - the three fields asked for
+    if len(fields) != 3 or not fields[1].isdigit():
         return None
     title, mib, capability = fields
     return _local(title, int(mib) * MIB, capability, "nvidia-smi on this machine")

@@ -18,7 +18,6 @@ from kvsize.layers import (
     FullAttention,
     HybridLayer,
     LatentAttention,
-    NoCache,
     RecurrentState,
 )
 
@@ -43,8 +42,11 @@ _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_exp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Counts by part. `key_value` are projections to keys and values of attention heads, and
-    `latent` the down-projections of latent attention, which every tensor-parallel rank holds."""
+    """Counts by part, of the whole model.
+
+    `key_value`: projections to the keys and values of attention heads. `latent`: projections down
+    to a latent, which every tensor-parallel rank holds whole.
+    """
 
     embedding: int
     output: int
@@ -94,7 +96,7 @@ def _tied(model: Model) -> bool:
     return model.config.model_type.startswith(_TIED)
 
 
-def _attention(layer: Layer, hidden: int, config: Config) -> tuple[int, int, int]:
+def _attention(layer: Layer, hidden: int, config: Config) -> tuple[int, int, int]:  # noqa: PLR0911
     """Parameters of one layer's attention: key and value projections, latent ones, the rest."""
     match layer:
         case HybridLayer():
@@ -117,8 +119,7 @@ def _attention(layer: Layer, hidden: int, config: Config) -> tuple[int, int, int
         case CrossAttention():
             key_value = 2 * layer.num_key_value_heads * layer.head_dim
             return hidden * key_value, 0, 2 * hidden * layer.num_attention_heads * layer.head_dim
-        case NoCache():
-            return 0, 0, 0
+    return 0, 0, 0
 
 
 def _latent(layer: LatentAttention, hidden: int, config: Config) -> tuple[int, int, int]:
@@ -134,8 +135,10 @@ def _latent(layer: LatentAttention, hidden: int, config: Config) -> tuple[int, i
 def _recurrent(layer: RecurrentState, hidden: int) -> int:
     """The projections into and out of a state: its convolved channels, a gate, its output."""
     shapes = [state.shape for state in layer.states]
-    inner = max((prod(shape[:-1]) for shape in shapes if len(shape) > 2), default=0)  # noqa: PLR2004
-    channels = sum(shape[0] for state in layer.states if (shape := state.shape) and "conv" in state.name)
+    inner = max((prod(shape[:-1]) for shape in shapes if len(shape) > 2), default=0)
+    channels = sum(
+        shape[0] for state in layer.states if (shape := state.shape) and "conv" in state.name
+    )
     inner = inner or max((shape[0] for shape in shapes), default=0)
     return hidden * (channels + inner) + inner * hidden
 
@@ -163,13 +166,20 @@ def _ungated(config: Config) -> bool:
 
 
 def _width(config: Config, hidden: int) -> int:
-    names = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "encoder_ffn_dim")
+    names = (
+        "intermediate_size",
+        "n_inner",
+        "ffn_dim",
+        "ffn_hidden_size",
+        "d_ff",
+        "encoder_ffn_dim",
+    )
     found = next((value for name in names if (value := config.count_or(name, 0))), 0)
     return found or 4 * hidden
 
 
 def _mlp_kinds(model: Model) -> list[str]:
-    """ "mlp", "moe" or "" for every layer."""
+    """For every layer "mlp", "moe" or nothing."""
     config = model.config
     layers = len(model.layers)
     pattern = config.text("hybrid_override_pattern")
