@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SCENARIOS = ("low", "best", "high")
 Columns = tuple[int, int, int]
+WEIGHTS = "weights"
 # Metal's recommendedMaxWorkingSetSize against the machine's memory in public llama.cpp logs:
 # 10.67 of 16 GiB on older systems, 48 of 64, 17.76 of 24, 28.08 of 36 on newer ones.
 _KEPT_BY_MACOS = (Fraction(22, 100), Fraction(26, 100), Fraction(1, 3))
@@ -89,6 +90,24 @@ def budget(engine: str, gpu: Gpu, costs: Costs) -> Budget:
     return Budget(tuple(_BASES[base](engine, gpu, costs, entries)))
 
 
+def pooled(engine: str, gpu: Gpu, costs: Costs, gpus: int) -> Budget:
+    """The ledger of `gpus` GPUs whose memory is one budget: each has its own reserve."""
+    one = budget(engine, gpu, costs)
+    return Budget(
+        tuple(
+            entry
+            if entry.label == WEIGHTS
+            else Entry(f"{gpus} × {entry.label}", _times(entry.columns, gpus), entry.source)
+            for entry in one.entries
+        )
+    )
+
+
+def _times(columns: Columns, factor: int) -> Columns:
+    low, best, high = columns
+    return low * factor, best * factor, high * factor
+
+
 def _of_total(engine: str, gpu: Gpu, costs: Costs, entries: list[Entry]) -> list[Entry]:
     """VLLM: requested = ceil(total × share), whatever others use."""
     entries += _driver(gpu) if costs.reserve_bytes is None else []
@@ -154,7 +173,7 @@ def _runtime(engine: str, gpu: Gpu, costs: Costs) -> list[Entry]:
 
 
 def _weights(costs: Costs) -> Entry:
-    return _even("weights", -costs.weights_bytes, costs.weights_source)
+    return _even(WEIGHTS, -costs.weights_bytes, costs.weights_source)
 
 
 def _share_line(engine: str, costs: Costs, columns: Columns, of_what: str) -> Entry:

@@ -49,8 +49,8 @@ def gpus() -> tuple[Gpu, ...]:
 
 def gpu(name: str) -> Gpu:
     """The accelerator called `name` in any spelling (`RTX 4090`, `rtx-4090`); UsageError otherwise."""
-    known = {_bare(label): found for found in gpus() for label in (found.name, *found.aliases)}
-    found = known.get(_bare(name))
+    known = {bare(label): found for found in gpus() for label in (found.name, *found.aliases)}
+    found = known.get(bare(name))
     if found is None:
         msg = f"no GPU named '{name}'."
         otherwise = "`kvsize gpus` lists them; --gpu-memory 24GiB takes any other"
@@ -141,7 +141,7 @@ def _local(title: str, memory_bytes: int, capability: str, source: str) -> Gpu:
     )
 
 
-def _bare(name: str) -> str:
+def bare(name: str) -> str:
     """`NVIDIA GeForce RTX 4090` and `rtx-4090` are one name: `rtx4090`."""
     letters = re.sub(r"[^a-z0-9+]", "", name.lower())
     return re.sub(r"^(nvidia|amd|intel|apple)?(geforce|radeon(?=rx))?", "", letters)

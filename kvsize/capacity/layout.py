@@ -12,6 +12,8 @@ class Layout:
     `attention_dp`: the data-parallel ranks are the tensor-parallel ones (SGLang's
     enable_dp_attention, TensorRT-LLM's enable_attention_dp), so they need no further GPUs.
     `shared_experts`: the data-parallel replicas of a MoE model share its routed experts (vLLM).
+    `layer_split`: GPUs over which the layers of one process spread, their memory one budget
+    (llama.cpp).
     """
 
     tensor_parallel_size: int = 1
@@ -20,6 +22,7 @@ class Layout:
     decode_context_parallel_size: int = 1
     attention_dp: bool = False
     shared_experts: bool = False
+    layer_split: int = 1
 
     @property
     def ranks(self) -> int:
@@ -29,7 +32,8 @@ class Layout:
     @property
     def gpus(self) -> int:
         """GPUs of all replicas."""
-        return self.ranks if self.attention_dp else self.ranks * self.data_parallel_size
+        replicas = 1 if self.attention_dp else self.data_parallel_size
+        return self.ranks * replicas * self.layer_split
 
     @property
     def attention_ranks(self) -> int:
@@ -55,7 +59,8 @@ class Layout:
                 ("PP", self.pipeline_parallel_size),
                 (dp, self.data_parallel_size),
                 ("DCP", self.decode_context_parallel_size),
+                ("layer split", self.layer_split),
             )
             if size > 1
         ]
-        return " × ".join(parts) or "TP 1"
+        return " × ".join(parts) or "one GPU"
