@@ -55,7 +55,7 @@ def has_pool(engine: str) -> bool:
 def check_legal(setup: Setup, context: int) -> None:
     """Raise EngineRefuses or UsageError where the engine does not run `setup` at all."""
     if has_pool(setup.engine):
-        _fit(setup, context, _PLENTY_BYTES)
+        pool_of(setup, context, _PLENTY_BYTES)
     else:
         _size(setup, context, 1)
 
@@ -68,7 +68,7 @@ def held(setup: Setup, context: int, kv_memory: int) -> Held:
     if kv_memory <= 0:
         return Held((Limit(MEMORY, 0),))
     try:
-        found = _fit(setup, context, kv_memory)
+        found = pool_of(setup, context, kv_memory)
     except EngineRefuses:
         return Held((Limit(MEMORY, 0),))
     replicas = setup.layout.data_parallel_size
@@ -111,7 +111,8 @@ def _guess_bytes(found: Held, sequences: int) -> int:
     return max(1, ceil_div(fit.kv_memory * sequences, by_memory))
 
 
-def _fit(setup: Setup, context: int, kv_memory: int) -> Fit:
+def pool_of(setup: Setup, context: int, kv_memory: int) -> Fit:
+    """The engine's own answer for one replica; EngineRefuses where it does not start."""
     engine = engine_for(setup.engine, setup.model)
     fit = cast("Callable[[Model, Request, int], Fit]", getattr(engine, "fit"))  # noqa: B009
     return fit(setup.model, setup.request(context), kv_memory)

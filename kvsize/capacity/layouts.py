@@ -2,7 +2,8 @@
 
 A layout is legal where the engine's own model accepts it. Recommended is the one that holds the
 sequences asked for with the smallest replica, because fewer ranks exchange less; where none are
-asked for, the one that holds most.
+asked for, the one that holds most. Pipeline stages answer later, so a layout with them comes only
+where no other will do.
 """
 
 from __future__ import annotations
@@ -117,49 +118,60 @@ def _variants(plan: Plan, tensor: int, pipeline: int, data: int) -> Iterator[Lay
 
 def recommended(found: list[Laid], sequences: int | None) -> tuple[Laid, str] | None:
     """The layout to take, and why; None where there is none."""
-    if not found:
-        return None
-    enough = [laid for laid in found if sequences is not None and laid.sequences >= sequences]
-    if enough:
-        best = min(enough, key=lambda laid: (laid.layout.ranks, -laid.sequences))
-        return best, "the smallest replica that holds the sequences asked for"
-    best = min(found, key=_most)
-    return best, "it holds the most sequences"
+    for stages in (False, True):
+        able = [laid for laid in found if laid.sequences and _staged(laid) <= stages]
+        enough = [laid for laid in able if sequences is not None and laid.sequences >= sequences]
+        if enough:
+            best = min(enough, key=lambda laid: (laid.layout.ranks, *_most(laid)))
+            return best, f"the smallest replica that holds {sequences:,} sequences{_but(stages)}"
+        if able and (sequences is None or stages):
+            return min(able, key=_most), f"it holds the most sequences{_but(stages)}"
+    return (min(found, key=_most), "no layout holds a sequence") if found else None
 
 
-def least_gpus(plan: Plan, context: int, sequences: int) -> Laid | None:
+def _staged(laid: Laid) -> bool:
+    return laid.layout.pipeline_parallel_size > 1
+
+
+def _but(stages: bool) -> str:
+    return "" if stages else " without pipeline stages"
+
+
+def smallest(plan: Plan, context: int, sequences: int, *, stages: bool = True) -> Laid | None:
     """The layout with the fewest GPUs that holds `sequences`; None where no replica can.
 
     Every replica of up to 64 GPUs is tried, smallest first, until a larger one cannot be better.
+    `stages` False leaves pipeline stages out.
     """
     best: Laid | None = None
     for ranks in range(1, _LARGEST_REPLICA + 1):
         if best is not None and ranks >= best.layout.gpus:
             break
         for replica in candidates(plan, ranks):
-            if replica.data_parallel_size > 1 and not replica.attention_dp:
+            repeated = replica.data_parallel_size > 1 and not replica.attention_dp
+            if repeated or (replica.pipeline_parallel_size > 1 and not stages):
                 continue
-            found = _enough(plan, replica, context, sequences)
+            most = _MOST_REPLICAS if best is None else best.layout.gpus // ranks
+            found = _enough(plan, replica, context, sequences, most)
             if found is not None and (best is None or _fewest(found) < _fewest(best)):
                 best = found
     return best
 
 
-def _enough(plan: Plan, replica: Layout, context: int, sequences: int) -> Laid | None:
-    """`replica` as often as it takes to hold `sequences`."""
+def _enough(plan: Plan, replica: Layout, context: int, sequences: int, most: int) -> Laid | None:
+    """`replica` as often as it takes to hold `sequences`; None where `most` do not."""
     first = _laid(plan, replica, context)
     if first is None or first.sequences >= sequences:
         return first
     if replica.attention_dp or replica.layer_split > 1:
         return None
     if not replica.shared_experts:
-        count = ceil_div(sequences, first.sequences) if first.sequences else 0
-        return _laid(plan, _repeated(replica, count), context) if count else None
+        count = ceil_div(sequences, first.sequences) if first.sequences else most + 1
+        return _laid(plan, _repeated(replica, count), context) if count <= most else None
     short = largest(
-        lambda count: not _holds(plan, _repeated(replica, count), context, sequences),
-        at_most=_MOST_REPLICAS,
+        lambda count: not _holds(plan, _repeated(replica, count), context, sequences), at_most=most
     )
-    return None if short == _MOST_REPLICAS else _laid(plan, _repeated(replica, short + 1), context)
+    return None if short == most else _laid(plan, _repeated(replica, short + 1), context)
 
 
 def _holds(plan: Plan, layout: Layout, context: int, sequences: int) -> bool:
@@ -216,13 +228,19 @@ def copies(model: Model, layout: Layout) -> int:
     return max(1, max(found) // layout.decode_context_parallel_size)
 
 
-def _most(laid: Laid) -> tuple[int, int, int]:
+def _most(laid: Laid) -> tuple[int, int, int, int]:
     layout = laid.layout
-    return -laid.sequences, layout.ranks, layout.decode_context_parallel_size
+    return (
+        -laid.sequences,
+        layout.pipeline_parallel_size,
+        layout.ranks,
+        layout.decode_context_parallel_size,
+    )
 
 
-def _fewest(laid: Laid) -> tuple[int, int, int]:
-    return laid.layout.gpus, laid.layout.ranks, -laid.sequences
+def _fewest(laid: Laid) -> tuple[int, int, int, int]:
+    layout = laid.layout
+    return layout.gpus, layout.pipeline_parallel_size, layout.ranks, -laid.sequences
 
 
 def _divisors(count: int) -> list[int]:

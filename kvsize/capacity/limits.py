@@ -34,28 +34,41 @@ class Asked:
     fit: Fit
 
 
-def _units(found: Fit) -> int:
-    """Blocks (in SGLang, tokens) that one sequence of the longest length takes."""
+def usable_units(found: Fit) -> int:
+    """Blocks (in SGLang, tokens) that sequences can have.
+
+    One block of vLLM is the null block for ever, though its log counts it (vllm#39734).
+    """
+    if found.engine == "sglang":
+        return found.tokens
+    return max(0, found.blocks - 1) if found.engine == "vllm" else found.blocks
+
+
+def units_each(found: Fit) -> int:
+    """The units that one sequence of the longest length takes."""
     units = found.tokens if found.engine == "sglang" else found.blocks
     return max(1, round(units / found.concurrency)) if found.concurrency else units + 1
 
 
+def _by_memory(found: Fit) -> Limit:
+    return Limit(MEMORY, usable_units(found) // units_each(found))
+
+
 def _vllm(asked: Asked) -> list[Limit]:
-    """One block is the null block for ever, though the log counts it (vllm#39734)."""
     from kvsize.engines.vllm.gpus import GPUS
 
     options = asked.setup.options
     gpu = GPUS[str(options.get("gpu", "h100"))]
     stated = options.get("max_num_seqs")
     return [
-        Limit(MEMORY, (asked.fit.blocks - 1) // _units(asked.fit)),
+        _by_memory(asked.fit),
         Limit("max_num_seqs", int(str(stated)) if stated else gpu.sequences),
     ]
 
 
 def _sglang(asked: Asked) -> list[Limit]:
     found, context = asked.fit, asked.context
-    limits = [Limit(MEMORY, found.tokens // _units(found))]
+    limits = [_by_memory(found)]
     swa_tokens = found.details.get("swa_tokens")
     if isinstance(swa_tokens, int):
         from kvsize.engines.sglang.plan import plan_of
@@ -89,7 +102,7 @@ def _tensorrt_llm(asked: Asked) -> list[Limit]:
 
 
 def _lmdeploy(asked: Asked) -> list[Limit]:
-    return [Limit(MEMORY, asked.fit.blocks // _units(asked.fit))]
+    return [_by_memory(asked.fit)]
 
 
 def _lmdeploy_pytorch(asked: Asked) -> list[Limit]:
