@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kvsize.capacity.remedies import Remedy
     from kvsize.capacity.traffic import Traffic
 
-_CONTEXT_WITHOUT_LIMIT = 4096
+# What is asked about a model that states no limit, and where not even one token fits.
+_SHORT_CONTEXT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,6 @@ def answer(question: Question) -> Answer:
     asked = () if _asks_length(question) else contexts
     wanted = question.sequences
     verdicts = tuple(_verdict(question, chosen, budget, context) for context in asked if wanted)
-    short = next((verdict for verdict in verdicts if not verdict.fits), None)
     capacities = tuple(capacity(setup, context, budget) for context in asked)
     most = longest(setup, wanted or 1, budget)
     own = held(setup, max(contexts), budget.best_bytes).fit
@@ -127,7 +127,7 @@ def answer(question: Question) -> Answer:
         longest=most,
         layouts=tuple(found),
         traffic=_traffic(question, chosen, budget),
-        remedies=tuple(_ways_out(question, chosen, short, asked)),
+        remedies=tuple(_ways_out(question, chosen, _unmet(verdicts, capacities, most))),
         command=_command(question, chosen, capacities, most, budget),
         notes=_notes(question, chosen, own.notes if own else ()),
     )
@@ -135,7 +135,7 @@ def answer(question: Question) -> Answer:
 
 def _contexts(question: Question) -> tuple[int, ...]:
     """The lengths asked about; the model's own where none is."""
-    limit = question.plan.model.context_limit or _CONTEXT_WITHOUT_LIMIT
+    limit = question.plan.model.context_limit or _SHORT_CONTEXT
     if question.lengths is not None and not question.contexts:
         return (question.lengths.longest,)
     return question.contexts or (limit,)
@@ -196,6 +196,7 @@ def _verdict(question: Question, layout: Layout, budget: Budget, context: int) -
         start = "fits" if ok else "does not fit"
         sentence = (
             f"{start}: {what} need {format_bytes(needed)}; {format_bytes(left)} are left {where}."
+            f"{_unless(ok, ends)}"
         )
     return Verdict(
         context=context,
@@ -208,19 +209,31 @@ def _verdict(question: Question, layout: Layout, budget: Budget, context: int) -
     )
 
 
-def _ways_out(
-    question: Question, layout: Layout, short: Verdict | None, asked: tuple[int, ...]
-) -> list[Remedy]:
-    if short is not None:
-        context, sequences = short.context, short.sequences
-    else:
-        setup, left = question.plan.setup(layout), question.plan.budget(layout).best_bytes
-        none = [each for each in asked if not fits(setup, each, 1, left)]
-        if not none:
-            return []
-        context, sequences = none[0], 1
-    unmet = Unmet(plan=question.plan, layout=layout, context=context, sequences=sequences)
-    return remedies(unmet)
+def _unless(ok: bool, ends: set[bool]) -> str:
+    """What the other end of the estimated memory says, where it says otherwise."""
+    if ends == {ok}:
+        return ""
+    return " With the high reserve they do not fit." if ok else " With the low reserve they fit."
+
+
+def _unmet(
+    verdicts: tuple[Verdict, ...], capacities: tuple[Capacity, ...], most: Longest
+) -> tuple[int, int] | None:
+    """The context and the sequences that do not fit, or None where all does."""
+    for verdict in verdicts:
+        if not verdict.fits:
+            return verdict.context, verdict.sequences
+    for each in capacities:
+        if not each.sequences.best:
+            return each.context, 1
+    return None if most.context.best else (_SHORT_CONTEXT, most.sequences)
+
+
+def _ways_out(question: Question, layout: Layout, unmet: tuple[int, int] | None) -> list[Remedy]:
+    if unmet is None:
+        return []
+    context, sequences = unmet
+    return remedies(Unmet(plan=question.plan, layout=layout, context=context, sequences=sequences))
 
 
 def _traffic(question: Question, layout: Layout, budget: Budget) -> Traffic | None:

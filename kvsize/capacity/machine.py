@@ -85,15 +85,15 @@ def _share(
 
 
 def _sglang_share(gpu: Gpu, model: Model, layout: Layout) -> Fraction:
-    from kvsize.engines.sglang.memory import default_mem_fraction_static
+    from kvsize.engines.sglang.memory import Launch, default_mem_fraction_static
 
-    share = default_mem_fraction_static(
-        gpu.memory_bytes // MIB,
+    launch = Launch(
         tensor_parallel_size=layout.tensor_parallel_size,
         pipeline_parallel_size=layout.pipeline_parallel_size,
         attn_dp_size=layout.data_parallel_size if layout.attention_dp else 1,
         latent=any(isinstance(attention, LatentAttention) for attention in attentions(model)),
     )
+    share = default_mem_fraction_static(gpu.memory_bytes // MIB, launch)
     return Fraction(str(share))
 
 

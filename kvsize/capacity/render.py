@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from kvsize.errors import UsageError
-from kvsize.units import format_bytes, format_tokens
+from kvsize.units import UNITS, format_bytes, format_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,27 +78,38 @@ def _head(answer: Answer) -> Section:
         where = f" on {count}{answer.gpu}"
         where += f", {answer.layout.label}" if answer.gpus > 1 else ""
     title = f"{answer.model} in {answer.engine} {answer.engine_version}{where}"
-    sentences = [
-        verdict.sentence
-        + ("" if verdict.sure else " The other end of the estimate says otherwise.")
-        for verdict in answer.verdicts
-    ]
+    sentences = [verdict.sentence for verdict in answer.verdicts]
     if answer.reason:
         sentences.append(f"{answer.layout.label}: {answer.reason}.")
     return Section(title, sentences=tuple(sentences))
 
 
 def _ledger(budget: Budget, unit: str | None) -> Section:
-    head = ("", "low reserve", "best", "high reserve", "from")
-    if budget.exact:
-        rows = [(e.label, format_bytes(e.columns[1], unit), e.source) for e in budget.entries]
-        left = (budget.left.label, format_bytes(budget.left.columns[1], unit), budget.left.source)
-        return Section("Memory of one GPU", (("", "bytes", "from"), *rows, left))
-    lines = [
-        (e.label, *(format_bytes(size, unit) for size in e.columns), e.source)
-        for e in (*budget.entries, budget.left)
+    """The lines of the ledger; those shown add up to the sum shown."""
+    entries = (*budget.entries, budget.left)
+    scenarios = (1,) if budget.exact else (0, 1, 2)
+    columns = [
+        adding_up([entry.columns[index] for entry in budget.entries], unit or "GiB")
+        for index in scenarios
     ]
-    return Section("Memory of one GPU", (head, *lines))
+    names = ("bytes",) if budget.exact else ("low reserve", "best", "high reserve")
+    rows = [(entry.label, *(column[at] for column in columns)) for at, entry in enumerate(entries)]
+    sources = tuple(f"{entry.label}: {entry.source}." for entry in budget.entries)
+    return Section("Memory of one GPU", (("", *names), *rows), sources)
+
+
+def adding_up(sizes: Sequence[int], unit: str) -> list[str]:
+    """Sizes in a unit, and their sum: each is rounded so that what is shown adds up.
+
+    A line is the step between two rounded running sums, so no line is off by more than the last
+    digit shown.
+    """
+    if unit == "B":
+        return [f"{size:,} B" for size in (*sizes, sum(sizes))]
+    scale = UNITS[unit]
+    running = [0, *(round(Fraction(100 * total, scale)) for total in accumulate(sizes))]
+    steps = [after - before for before, after in pairwise(running)]
+    return [f"{hundredths / 100:,.2f} {unit}" for hundredths in (*steps, running[-1])]
 
 
 def _capacities(answer: Answer, unit: str | None) -> Iterator[Section]:
@@ -184,11 +196,13 @@ def _span(span: Span) -> str:
 
 def _text(section: Section) -> Iterator[str]:
     yield section.title
-    widths = [max(map(len, column)) for column in zip(*section.rows, strict=True)]
+    columns = list(zip(*section.rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    figures = [all(not cell or _is_figure(cell) for cell in column[1:]) for column in columns]
     for cells in section.rows:
         padded = [
-            cell.rjust(width) if _is_figure(cell) else cell.ljust(width)
-            for cell, width in zip(cells, widths, strict=True)
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, figures, strict=True)
         ]
         yield f"  {'  '.join(padded)}".rstrip()
     for sentence in section.sentences:
@@ -199,7 +213,7 @@ def _text(section: Section) -> Iterator[str]:
 
 
 def _is_figure(cell: str) -> bool:
-    return cell[:1].isdigit() or (cell[:1] in {"-", "+"} and cell[1:2].isdigit())
+    return cell.lstrip("-+")[:1].isdigit()
 
 
 def _markdown(section: Section) -> Iterator[str]:
