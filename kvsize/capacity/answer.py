@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from kvsize.capacity import emit, layouts
-from kvsize.capacity.holding import fits, held, needed_bytes, reason_refused
+from kvsize.capacity import emit
+from kvsize.capacity.holding import check_legal, fits, held, needed_bytes
 from kvsize.capacity.inverse import capacity, longest
-from kvsize.capacity.layout import Layout
+from kvsize.capacity.question import SHORT_CONTEXT, asks_length, choose, contexts_of
 from kvsize.capacity.remedies import Unmet, remedies
 from kvsize.capacity.rules import default_fraction
 from kvsize.capacity.traffic import traffic
 from kvsize.engines import engine
-from kvsize.errors import EngineRefuses, UsageError
-from kvsize.units import ceil_div, format_bytes, format_tokens
+from kvsize.errors import UsageError
+from kvsize.units import format_bytes, format_tokens
 
 if TYPE_CHECKING:
     from kvsize.capacity.budget import Budget
     from kvsize.capacity.inverse import Capacity, Longest
+    from kvsize.capacity.layout import Layout
     from kvsize.capacity.layouts import Laid, Plan
-    from kvsize.capacity.lengths import Lengths
+    from kvsize.capacity.question import Question
     from kvsize.capacity.remedies import Remedy
     from kvsize.capacity.traffic import Traffic
-
-# What is asked about a model that states no limit, and where not even one token fits.
-_SHORT_CONTEXT = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is asked of a plan.
-
-    `layout`: stated by the user; `gpus`: how many there are, None to find out. Without `contexts`
-    the longest one is asked for where `sequences` are given, else the model's own length.
-    """
-
-    plan: Plan
-    contexts: tuple[int, ...] = ()
-    sequences: int | None = None
-    gpus: int | None = None
-    layout: Layout | None = None
-    longest: bool = False
-    lengths: Lengths | None = None
-    overflow: Fraction = Fraction(1, 100)
-    emit: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +78,16 @@ class Answer:
 def answer(question: Question) -> Answer:
     """The answer; EngineRefuses where the engine does not run the model so at all."""
     plan = question.plan
-    contexts = _contexts(question)
-    chosen, reason, found = _choose(question, max(contexts))
+    contexts = contexts_of(question)
+    chosen, reason, found = choose(question, max(contexts))
     setup, budget = plan.setup(chosen), plan.budget(chosen)
-    refused = reason_refused(setup, max(contexts))
-    if refused is not None:
-        raise EngineRefuses(refused, "choose another context, dtype or layout.")
-    asked = () if _asks_length(question) else contexts
+    check_legal(setup, max(contexts))
+    asked = () if asks_length(question) else contexts
     wanted = question.sequences
+    load = _traffic(question, chosen, budget)
     verdicts = tuple(_verdict(question, chosen, budget, context) for context in asked if wanted)
+    if wanted and load is not None:
+        verdicts = (_shared_verdict(wanted, load, budget),)
     capacities = tuple(capacity(setup, context, budget) for context in asked)
     most = longest(setup, wanted or 1, budget)
     own = held(setup, max(contexts), budget.best_bytes).fit
@@ -126,59 +105,11 @@ def answer(question: Question) -> Answer:
         capacities=capacities,
         longest=most,
         layouts=tuple(found),
-        traffic=_traffic(question, chosen, budget),
+        traffic=load,
         remedies=tuple(_ways_out(question, chosen, _unmet(verdicts, capacities, most))),
-        command=_command(question, chosen, capacities, most, budget),
+        command=_command(question, chosen, (capacities, most, load), budget),
         notes=_notes(question, chosen, own.notes if own else ()),
     )
-
-
-def _contexts(question: Question) -> tuple[int, ...]:
-    """The lengths asked about; the model's own where none is."""
-    limit = question.plan.model.context_limit or _SHORT_CONTEXT
-    if question.lengths is not None and not question.contexts:
-        return (question.lengths.longest,)
-    return question.contexts or (limit,)
-
-
-def _asks_length(question: Question) -> bool:
-    if question.longest:
-        return True
-    return question.sequences is not None and not question.contexts and question.lengths is None
-
-
-def _choose(question: Question, context: int) -> tuple[Layout, str | None, list[Laid]]:
-    """The layout, why it, and all of them."""
-    plan = question.plan
-    if question.layout is not None:
-        return question.layout, None, []
-    if plan.machine.gpu is None:
-        return Layout(), None, []
-    if question.gpus is None and question.sequences and question.contexts:
-        return _fewest(plan, context, question.sequences)
-    gpus = question.gpus or 1
-    reference = min(context, plan.model.context_limit or context)
-    found = layouts.legal(plan, gpus, reference)
-    best = layouts.recommended(found, question.sequences)
-    if best is None:
-        setup = plan.setup(next(iter(layouts.candidates(plan, gpus))))
-        refused = reason_refused(setup, context) or f"{plan.engine} has no layout of {gpus} GPUs."
-        raise EngineRefuses(refused, "choose another number of GPUs.")
-    laid, why = best
-    return laid.layout, why if len(found) > 1 else None, found if gpus > 1 else []
-
-
-def _fewest(plan: Plan, context: int, sequences: int) -> tuple[Layout, str | None, list[Laid]]:
-    """The smallest number of GPUs; where none will do, one GPU, which then does not."""
-    best = layouts.smallest(plan, context, sequences)
-    if best is None:
-        return Layout(), None, []
-    why = f"no fewer than {best.layout.gpus} GPUs hold {sequences:,} sequences"
-    found = [best]
-    if best.layout.pipeline_parallel_size > 1:
-        plain = layouts.smallest(plan, context, sequences, stages=False)
-        found += [plain] if plain is not None else []
-    return best.layout, why, found
 
 
 def _verdict(question: Question, layout: Layout, budget: Budget, context: int) -> Verdict:
@@ -209,6 +140,25 @@ def _verdict(question: Question, layout: Layout, budget: Budget, context: int) -
     )
 
 
+def _shared_verdict(wanted: int, load: Traffic, budget: Budget) -> Verdict:
+    """Whether so many sequences of random length share the cache often enough."""
+    ok = load.sequences >= wanted
+    percent = f"{float(load.probability * 100):g} %"
+    sentence = (
+        f"{'fits' if ok else 'does not fit'}: {wanted:,} sequences of these lengths; "
+        f"{load.sequences:,} overflow the cache with a probability of at most {percent}."
+    )
+    return Verdict(
+        context=load.longest_tokens,
+        sequences=wanted,
+        fits=ok,
+        sure=budget.exact,
+        needed_bytes=None,
+        left_bytes=budget.best_bytes,
+        sentence=sentence,
+    )
+
+
 def _unless(ok: bool, ends: set[bool]) -> str:
     """What the other end of the estimated memory says, where it says otherwise."""
     if ends == {ok}:
@@ -226,7 +176,7 @@ def _unmet(
     for each in capacities:
         if not each.sequences.best:
             return each.context, 1
-    return None if most.context.best else (_SHORT_CONTEXT, most.sequences)
+    return None if most.context.best else (SHORT_CONTEXT, most.sequences)
 
 
 def _ways_out(question: Question, layout: Layout, unmet: tuple[int, int] | None) -> list[Remedy]:
@@ -246,37 +196,41 @@ def _traffic(question: Question, layout: Layout, budget: Budget) -> Traffic | No
 def _command(
     question: Question,
     layout: Layout,
-    capacities: tuple[Capacity, ...],
-    most: Longest,
+    found: tuple[tuple[Capacity, ...], Longest, Traffic | None],
     budget: Budget,
 ) -> str | None:
     """The serve command for the last context asked about, or for the longest one."""
     if question.emit is None:
         return None
+    capacities, most, load = found
+    context, count = most.context.best, most.sequences
     if capacities:
-        context, count = capacities[-1].context, question.sequences or capacities[-1].sequences.best
-    else:
-        context, count = most.context.best, most.sequences
+        context, count = capacities[-1].context, capacities[-1].sequences.best
+        count = question.sequences or (load.sequences if load else count)
     if not context or not count:
         msg = f"--emit {question.emit}: there is nothing to serve, because nothing fits."
         raise UsageError(msg, "see the ways out without --emit.")
+    return emit.command(question.emit, _serve(question, layout, context, count, budget))
+
+
+def _serve(
+    question: Question, layout: Layout, context: int, count: int, budget: Budget
+) -> emit.Serve:
     plan, setup = question.plan, question.plan.setup(layout)
     found = held(setup, context, budget.best_bytes)
-    each = needed_bytes(setup, context, count)
     machine = plan.machine
     share = machine.fraction or default_fraction(plan.engine, plan.engine_version)
-    serve = emit.Serve(
+    return emit.Serve(
         model=plan.model,
         layout=layout,
         context=context,
         sequences=count,
-        sequence_bytes=ceil_div(each or 0, ceil_div(count, layout.data_parallel_size)),
+        sequence_bytes=needed_bytes(setup, context, 1) or 0,
         kv_dtype=plan.kv_dtype,
         fraction=share if machine.kv_memory is None else None,
         kv_memory=machine.kv_memory,
         tokens=found.fit.tokens if found.fit else None,
     )
-    return emit.command(question.emit, serve)
 
 
 def _version(plan: Plan) -> str:

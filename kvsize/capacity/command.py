@@ -44,10 +44,10 @@ from kvsize.errors import Exit, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kvsize.capacity.answer import Question
     from kvsize.capacity.gpus import Gpu
     from kvsize.capacity.layout import Layout
     from kvsize.capacity.machine import Machine
+    from kvsize.capacity.question import Question
     from kvsize.model import Model
 
 EXAMPLES = """\b
@@ -203,9 +203,9 @@ def _question(  # noqa: PLR0913, PLR0917 - what describes a deployment
     kv_dtype: str,
     options: dict[str, object],
 ) -> Question:
-    from kvsize.capacity.answer import Question
     from kvsize.capacity.layouts import Plan
     from kvsize.capacity.machine import vllm_gpu
+    from kvsize.capacity.question import Question
 
     if engine == "vllm" and "gpu" not in options and machine.gpu is not None:
         kind = vllm_gpu(machine.gpu)

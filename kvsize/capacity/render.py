@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvsize.capacity.answer import Answer
-    from kvsize.capacity.budget import Budget
     from kvsize.capacity.gpus import Gpu
     from kvsize.capacity.inverse import Span
     from kvsize.capacity.layouts import Laid
@@ -56,7 +55,7 @@ def draw(parts: Sequence[Section], format_name: str) -> str:
 def sections(answer: Answer, unit: str | None) -> Iterator[Section]:
     """The verdict, the ledger, what fits, the layouts, the traffic, ways out and notes."""
     yield _head(answer)
-    yield _ledger(answer.budget, unit)
+    yield _ledger(answer, unit)
     yield from _capacities(answer, unit)
     if answer.layouts:
         yield _layouts(answer, unit)
@@ -84,8 +83,9 @@ def _head(answer: Answer) -> Section:
     return Section(title, sentences=tuple(sentences))
 
 
-def _ledger(budget: Budget, unit: str | None) -> Section:
+def _ledger(answer: Answer, unit: str | None) -> Section:
     """The lines of the ledger; those shown add up to the sum shown."""
+    budget, split = answer.budget, answer.layout.layer_split
     entries = (*budget.entries, budget.left)
     scenarios = (1,) if budget.exact else (0, 1, 2)
     columns = [
@@ -95,7 +95,8 @@ def _ledger(budget: Budget, unit: str | None) -> Section:
     names = ("bytes",) if budget.exact else ("low reserve", "best", "high reserve")
     rows = [(entry.label, *(column[at] for column in columns)) for at, entry in enumerate(entries)]
     sources = tuple(f"{entry.label}: {entry.source}." for entry in budget.entries)
-    return Section("Memory of one GPU", (("", *names), *rows), sources)
+    title = "Memory of one GPU" if split == 1 else f"Memory of {split} GPUs"
+    return Section(title, (("", *names), *rows), sources)
 
 
 def adding_up(sizes: Sequence[int], unit: str) -> list[str]:
