@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sources.hub_server import Hub, commit_of, serving
 
 from kvsize import UsageError
 from kvsize.sources.gguf_names import OnHub, choose, model_name, on_hub, shard_names
 from tests.gguf_files import ARRAY, STRING, U32, header, metadata, pair, text
-from tests.sources.hub_server import Hub, commit_of, serving
 
 KIB = 1024
 TOTAL = 8 * 1024 * 2 * 2 * 64 * 2  # eight layers of 1,024 cells
