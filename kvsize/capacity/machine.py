@@ -36,6 +36,11 @@ class Machine:
     reserve_bytes: int | None = None
     kv_memory: int | None = None
 
+    @property
+    def estimates(self) -> bool:
+        """Whether the budget is worked out from a GPU, and so known for any layout."""
+        return self.gpu is not None and self.kv_memory is None
+
 
 def budget_of(
     machine: Machine, model: Model, engine: str, engine_version: str | None, layout: Layout

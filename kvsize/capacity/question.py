@@ -58,7 +58,7 @@ def choose(question: Question, context: int) -> tuple[Layout, str | None, list[L
     plan = question.plan
     if question.layout is not None:
         return question.layout, None, []
-    if plan.machine.gpu is None or plan.machine.kv_memory is not None:
+    if not plan.machine.estimates:
         # A log's figure is one rank's: what another layout would leave is not known.
         return Layout(tensor_parallel_size=question.gpus or 1), None, []
     if question.gpus is None and question.sequences and question.contexts:

@@ -84,7 +84,7 @@ def _dtypes(unmet: Unmet) -> Iterator[Remedy]:
 
 
 def _layout(unmet: Unmet) -> Iterator[Remedy]:
-    if unmet.plan.machine.gpu is None:
+    if not unmet.plan.machine.estimates:
         return
     found = recommended(legal(unmet.plan, unmet.layout.gpus, unmet.context), unmet.sequences)
     if found is None or found[0].layout == unmet.layout or not found[0].sequences:
@@ -125,7 +125,7 @@ def _lighter(unmet: Unmet) -> Iterator[Remedy]:
 
 
 def _more(unmet: Unmet) -> Iterator[Remedy]:
-    if unmet.plan.machine.gpu is None:
+    if not unmet.plan.machine.estimates:
         return
     try:
         found = smallest(unmet.plan, unmet.context, unmet.sequences)
