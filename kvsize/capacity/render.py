@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 FORMATS = ("text", "markdown", "json")
 _MANY_LAYOUTS = 24
+# A number, with its sign, unit and range where it has them: cells of such a column stand right.
+_FIGURE = re.compile(r"[-+]?[\d,.]+( [KMGT]?i?B| %)?( \([\d,]+ to [\d,]+\))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,7 @@ def _text(section: Section) -> Iterator[str]:
 
 
 def _is_figure(cell: str) -> bool:
-    return cell.lstrip("-+")[:1].isdigit()
+    return _FIGURE.fullmatch(cell) is not None
 
 
 def _markdown(section: Section) -> Iterator[str]:
