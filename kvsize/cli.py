@@ -6,6 +6,7 @@ something fails. What a command needs is imported inside it, so that each starts
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,7 @@ kvsize ./config.json; cat config.json | kvsize -
 kvsize llama-3.1-70b qwen3-32b --ctx 8k,32k --batch 1,16 --format markdown
 kvsize deepseek-v3 --json | jq .
 kvsize explain gemma-3-27b --ctx 32k
+kvsize fit llama-3.1-70b --gpu h100 --gpus 8 --ctx 32k
 """
 
 
@@ -132,9 +134,7 @@ def run(arguments: list[str]) -> int:
 
     Whatever does not start with a command's name is for `size`: models, or its options.
     """
-    named = arguments and (
-        arguments[0] in COMMANDS or arguments[0] in {"-h", "--help", "--version"}
-    )
+    named = arguments and arguments[0] in {*COMMANDS, *ELSEWHERE, "-h", "--help", "--version"}
     words = arguments if named or not arguments else ["size", *arguments]
     try:
         command = typer.main.get_command(application(words[0] if words else ""))
@@ -155,8 +155,13 @@ def application(wanted: str = "") -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     settings = {"help_option_names": ["-h", "--help"]}
     app.callback(epilog=EXAMPLES, context_settings=settings)(_root)
+    everything = wanted not in {*COMMANDS, *ELSEWHERE}
     for name, (function, epilog) in COMMANDS.items():
-        if wanted in {name, ""} or wanted not in COMMANDS:
+        if everything or name == wanted:
+            app.command(name, epilog=epilog, context_settings=settings)(function)
+    for name, module in ELSEWHERE.items():
+        if everything or name == wanted:
+            function, epilog = importlib.import_module(module).COMMANDS[name]
             app.command(name, epilog=epilog, context_settings=settings)(function)
     return app
 
@@ -355,4 +360,9 @@ COMMANDS: dict[str, tuple[Callable[..., Text], str | None]] = {
     "presets": (presets, None),
     "engines": (engines, None),
     "schema": (schema, None),
+}
+# Commands that live beside what they run; only the one in use is imported.
+ELSEWHERE = {
+    "fit": "kvsize.capacity.command",
+    "gpus": "kvsize.capacity.command",
 }
