@@ -96,7 +96,7 @@ def _tied(model: Model) -> bool:
     return model.config.model_type.startswith(_TIED)
 
 
-def _attention(layer: Layer, hidden: int, config: Config) -> tuple[int, int, int]:  # noqa: PLR0911
+def _attention(layer: Layer, hidden: int, config: Config) -> tuple[int, int, int]:
     """Parameters of one layer's attention: key and value projections, latent ones, the rest."""
     match layer:
         case HybridLayer():
