@@ -124,3 +124,63 @@ def test_what_cannot_be_meant(settings: dict[str, Any], message: str) -> None:
 def test_negative_memory() -> None:
     with pytest.raises(UsageError, match="kv_memory is -1"):
         kvsize.fit(kvsize.load(LLAMA_8B), engine="vllm", context=8192, kv_memory=-1)
+
+
+MAMBA_2: dict[str, Any] = {
+    "architectures": ["Mamba2ForCausalLM"],
+    "model_type": "mamba2",
+    "num_heads": 128,
+    "head_dim": 64,
+    "hidden_size": 4096,
+    "state_size": 128,
+    "n_groups": 8,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("ranks", [3, 16])
+def test_the_groups_of_a_recurrent_state_are_split_evenly(ranks: int) -> None:
+    with pytest.raises(EngineRefuses, match=f"8 groups of a Mamba-2 state cannot be .* {ranks}"):
+        fit(MAMBA_2, 2048, tensor_parallel_size=ranks)
+    assert fit(MAMBA_2, 2048, tensor_parallel_size=8).blocks > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "backend"), [(DEEPSEEK_V3, "TRITON_MLA"), (GPT_OSS_20B, "TRITON_ATTN")]
+)
+def test_triton_has_no_fp8_before_ada(config: dict[str, Any], backend: str) -> None:
+    with pytest.raises(EngineRefuses, match=f"{backend} has no fp8 KV cache on a100"):
+        fit(config, 8192, kv_dtype="fp8", gpu="a100")
+    assert fit(LLAMA_8B, 8192, kv_dtype="fp8", gpu="a100").block_bytes == 1048576
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "message"),
+    [
+        ("FooForCausalLM", "foo", "not among the architectures that 0.33.0 serves"),
+        ("BartForConditionalGeneration", "bart", "is not served by 0.33.0 itself"),
+    ],
+)
+def test_an_architecture_vllm_has_no_class_for(
+    architecture: str, model_type: str, message: str
+) -> None:
+    named = {"architectures": [architecture], "model_type": model_type}
+    with pytest.raises(EngineRefuses, match=message):
+        fit(LLAMA_8B | named, 1024)
+
+
+def test_transformers_classes_are_run_too() -> None:
+    named = {"architectures": ["PersimmonForCausalLM"], "model_type": "persimmon"}
+    assert fit(LLAMA_8B | named, 8192).block_bytes > 0
+
+
+def test_an_encoder_keeps_no_cache() -> None:
+    """One block of no bytes, as vLLM gives a model without attention caches."""
+    counted = fit({"architectures": ["BertModel"], "model_type": "bert"}, 512)
+    assert (counted.blocks, counted.block_bytes, counted.tokens) == (1, 0, 0)
+
+
+def test_a_cache_that_is_not_modelled_is_never_guessed() -> None:
+    config = {"architectures": ["InklingForCausalLM"], "model_type": "inkling_text"}
+    with pytest.raises(UsageError, match="does not model vLLM's cache of model type 'inkling_text"):
+        fit(config, 2048)

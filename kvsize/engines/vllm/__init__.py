@@ -12,6 +12,7 @@ from typing import cast
 from kvsize.engines.options import Request
 from kvsize.engines.vllm import describe
 from kvsize.engines.vllm import plan as planning
+from kvsize.engines.vllm.architectures import NOT_MODELLED as NOT_MODELLED_TYPES
 from kvsize.engines.vllm.capacity import Pool, capacity, stage_sizes
 from kvsize.engines.vllm.options import OPTIONS
 from kvsize.engines.vllm.plan import Plan
@@ -34,6 +35,7 @@ NOT_MODELLED = (
         "ROCm, XPU and TPU choose other backends and block sizes."
     ),
     "Prefill context parallelism, KV connectors, HiSparse, ReplaySSM and plugins are left out.",
+    f"Model types whose caches have parts of their own: {', '.join(sorted(NOT_MODELLED_TYPES))}.",
     "The floor that audio input puts under max_num_batched_tokens needs the processor's files.",
 )
 __all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 from kvsize.engines.vllm.versions import LATEST, release
-from kvsize.errors import EngineRefuses
+from kvsize.errors import EngineRefuses, UsageError
 from kvsize.model import Model
 
 # The last version that served an architecture (_PREVIOUSLY_SUPPORTED_MODELS).
@@ -66,6 +66,15 @@ _UNLIKE = {
     "rembert",
     "roformer",
     "rwkv",
+}
+# Their caches have parts of their own in vLLM that are not modelled here.
+NOT_MODELLED = {
+    "dots3_note_text",
+    "glm5_next_text",
+    "inkling2_loop_text",
+    "inkling2_text",
+    "inkling_text",
+    "qwen4_exp_text",
 }
 # Served by a plugin only (_OOT_SUPPORTED_MODELS).
 _PLUGINS = {
@@ -145,6 +154,9 @@ def check(model: Model, version: str) -> None:
     if architecture and not runs and architecture not in served():
         msg = f"vllm: {architecture} is not among the architectures that {LATEST} serves."
         raise EngineRefuses(msg, "use another engine, or vLLM with a plugin for it.")
+    if kinds & NOT_MODELLED:
+        msg = f"kvsize does not model vLLM's cache of model type '{model.config.model_type}'."
+        raise UsageError(msg, "use another engine, such as transformers.")
     encoder_decoder = model.root.flag("is_encoder_decoder")
     if architecture in _PLUGINS or (encoder_decoder and not kinds & _ENCODER_DECODERS):
         msg = f"vllm: {architecture or model.model_type} is not served by {LATEST} itself."
@@ -157,7 +169,9 @@ def is_latent(model: Model) -> bool:
     stated = config.optional_count("kv_lora_rank") is not None
     if config.model_type == "deepseek_v4":
         return True
-    return stated and config.model_type in _LATENT and causal(model)
+    # transformers' classes are run as latent wherever the file has a latent.
+    by_transformers = name(model) != "" and name(model) not in served()
+    return stated and (by_transformers or config.model_type in _LATENT) and causal(model)
 
 
 def causal(model: Model) -> bool:

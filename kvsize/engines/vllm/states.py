@@ -88,6 +88,9 @@ def _mamba2(config: Config, o: StateOptions) -> States:
     """Mamba-2: groups are replicated up to the ranks; every prefill can export a checkpoint."""
     heads, dim, groups, state, width, inner = _mamba2_sizes(config)
     ranks = o.tensor_parallel_size
+    if groups % ranks and groups != 1:
+        msg = f"vllm: {groups} groups of a Mamba-2 state cannot be split {ranks} ways."
+        raise EngineRefuses(msg, "choose a tensor_parallel_size that divides them.")
     groups = groups if groups % ranks == 0 else ranks
     channels = _share(inner + 2 * groups * state, ranks)
     return States(
