@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kvsize.capacity import emit
 from kvsize.capacity.holding import check_legal, fits, held, needed_bytes
 from kvsize.capacity.inverse import capacity, longest
+from kvsize.capacity.machine import stand_in_note
 from kvsize.capacity.question import SHORT_CONTEXT, asks_length, choose, contexts_of
 from kvsize.capacity.remedies import Unmet, remedies
 from kvsize.capacity.rules import default_fraction
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kvsize.capacity.question import Question
     from kvsize.capacity.remedies import Remedy
     from kvsize.capacity.traffic import Traffic
+    from kvsize.results import Fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,7 @@ def answer(question: Question) -> Answer:
         traffic=load,
         remedies=tuple(_ways_out(question, chosen, _unmet(verdicts, capacities, most))),
         command=_command(question, chosen, (capacities, most, load), budget),
-        notes=_notes(question, chosen, own.notes if own else ()),
+        notes=_notes(question, chosen, own),
     )
 
 
@@ -237,19 +239,26 @@ def _version(plan: Plan) -> str:
     return plan.engine_version or engine(plan.engine).VERSIONS[0]
 
 
-def _notes(question: Question, layout: Layout, own: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(question: Question, layout: Layout, fit: Fit | None) -> tuple[str, ...]:
     """The engine's own notes, and what the figures rest on."""
-    notes = list(own)
-    weights = question.plan.machine.weights
+    plan = question.plan
+    gpu, weights = plan.machine.gpu, plan.machine.weights
+    notes: list[str | None] = list(fit.notes) if fit else []
     if weights is not None and weights.estimated:
         notes.append(f"The weights are an estimate ({weights.source}); state them with --weights.")
-    gpu = question.plan.machine.gpu
     if gpu is not None and gpu.memory == "nominal":
         notes.append(f"The memory of {gpu.title} is nominal: its driver reports less.")
-    if question.plan.engine == "vllm":
+    if plan.engine == "vllm":
         notes.append(
             "vLLM holds one block back (the null block) that its logged concurrency counts."
         )
+    if plan.engine == "vllm" and gpu is not None:
+        notes.append(stand_in_note(gpu, str(plan.options.get("gpu"))))
+    if plan.engine == "tensorrt-llm" and fit is not None and "state_slots" in fit.details:
+        notes.append(
+            "TensorRT-LLM keeps a state for each of max_batch_size sequences, 2,048 unless stated: "
+            "-o max_batch_size=64 leaves more for keys and values."
+        )
     if layout.pipeline_parallel_size > 1:
         notes.append("Every pipeline stage is taken to have what the fullest one has left.")
-    return tuple(notes)
+    return tuple(note for note in notes if note)

@@ -208,8 +208,7 @@ def _question(  # noqa: PLR0913, PLR0917 - what describes a deployment
     from kvsize.capacity.question import Question
 
     if engine == "vllm" and "gpu" not in options and machine.gpu is not None:
-        kind = vllm_gpu(machine.gpu)
-        options = {**options, "gpu": kind} if kind else options
+        options = {**options, "gpu": vllm_gpu(machine.gpu)}
     plan = Plan(
         model=model,
         machine=machine,

@@ -7,10 +7,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from kvsize.capacity import budget as ledger
+from kvsize.capacity.gpus import bare
 from kvsize.capacity.rules import default_fraction
 from kvsize.engines._layers import attentions
 from kvsize.layers import LatentAttention
-from kvsize.units import MIB
+from kvsize.units import GIB, MIB
 
 if TYPE_CHECKING:
     from kvsize.capacity.budget import Budget
@@ -102,17 +103,34 @@ def _sglang_share(gpu: Gpu, model: Model, layout: Layout) -> Fraction:
     return Fraction(str(share))
 
 
-def vllm_gpu(gpu: Gpu) -> str | None:
-    """VLLM's defaults depend on the kind of GPU: the nearest kind that the engine module knows."""
-    from kvsize.capacity.gpus import bare
+def vllm_gpu(gpu: Gpu) -> str:
+    """The kind of GPU whose defaults vLLM is taken to have on `gpu`.
+
+    Its own where the engine module knows it, else the nearest in memory of those with the same
+    compute capability, or of all.
+    """
     from kvsize.engines.vllm.gpus import GPUS
 
-    names = {bare(name) for name in (gpu.name, *gpu.aliases)}
-    for name in GPUS:
-        if bare(name) in names:
-            return name
+    own = _known_to_vllm(gpu)
+    if own is not None:
+        return own
     capability = (gpu.compute_capability or "").replace(".", "")
     alike = [kind for kind in GPUS.values() if str(kind.capability) == capability]
-    if not alike:
+    nearest = min(
+        alike or GPUS.values(), key=lambda kind: abs(kind.memory_gib * GIB - gpu.memory_bytes)
+    )
+    return nearest.name
+
+
+def stand_in_note(gpu: Gpu, kind: str) -> str | None:
+    """A sentence where vLLM's defaults are another GPU's, else None."""
+    if _known_to_vllm(gpu) is not None:
         return None
-    return min(alike, key=lambda kind: abs(kind.memory_gib * 2**30 - gpu.memory_bytes)).name
+    return f"vLLM's defaults on {gpu.title} are taken to be those of its kind '{kind}' (-o gpu=…)."
+
+
+def _known_to_vllm(gpu: Gpu) -> str | None:
+    from kvsize.engines.vllm.gpus import GPUS
+
+    names = {bare(name) for name in (gpu.name, *gpu.aliases, gpu.title)}
+    return next((name for name in GPUS if bare(name) in names), None)
