@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def write(layout: Layout, out: TextIO, width: int) -> None:
     """Draw `layout` with styles, `width` columns wide."""
-    console = Console(file=out, width=width, force_terminal=True, highlight=False)
+    console = Console(
+        file=out, width=width, force_terminal=True, markup=False, emoji=False, highlight=False
+    )
     heading = Table.grid(padding=(0, 2))
     for label, text in layout.heading:
         heading.add_row(Text(label, "dim"), Text(text, "bold" if label == "model" else ""))
