@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,7 +113,8 @@ def test_bytes_read_back(size_bytes):
 def test_bytes_read_back_to_two_digits(size_bytes):
     text = format_bytes(size_bytes)
     scale = UNITS[text.split()[1]]
-    assert abs(float(text.split()[0].replace(",", "")) * scale - size_bytes) <= 0.005 * scale
+    shown = Fraction(text.split()[0].replace(",", ""))
+    assert abs(shown * scale - size_bytes) <= Fraction(scale, 200)
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**6))
