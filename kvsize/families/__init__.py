@@ -123,6 +123,7 @@ def build(raw: Raw) -> Model:
     config = nesting.text_decoder(root, guesses)
     decoder = _reader(config, guesses)(config, root)
     layers = decoder.layers()
+    guesses += decoder.guesses
     encoder_tokens = None
     if root.flag("is_encoder_decoder"):
         from kvsize.families import seq2seq

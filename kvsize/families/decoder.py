@@ -17,6 +17,7 @@ from kvsize.layers import (
     SlidingAttention,
     TokenTensor,
 )
+from kvsize.model import Guess
 
 # These classes cache one key and value head per attention head, whatever num_key_value_heads
 # says (transformers 5.24.0, modeling files; measured with a stray key in the config).
@@ -111,6 +112,7 @@ class Decoder:
     def __init__(self, config: Config, root: Config) -> None:
         self.config = config
         self.root = root
+        self.guesses: list[Guess] = []
 
     # -- how many layers, of which kind ------------------------------------------------------
     def num_hidden_layers(self) -> int:

@@ -14,6 +14,7 @@ from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
 from kvsize.families.recurrent import conv, recurrent
 from kvsize.layers import LatentAttention, Layer, NoCache, RecurrentState, TokenTensor
+from kvsize.model import Guess
 
 ATTENTION = {patterns.FULL, patterns.SLIDING, patterns.INDEXED}
 
@@ -105,6 +106,11 @@ class SharedIndexer(Indexed):
         if listed is None:
             return self.default_indexer_types(layers)
         if len(listed) != layers and self.config.has("index_topk_freq"):
+            told = (
+                f"the file lists {len(listed)} indexer types for {layers} layers, which "
+                "transformers refuses; sized by its `index_topk_freq` instead."
+            )
+            self.guesses.append(Guess("KV010", told))
             return self.default_indexer_types(layers)
         if len(listed) != layers:
             message = f"the file lists {len(listed)} indexer types for {layers} layers."
