@@ -82,12 +82,17 @@ class CpmAnt(Decoder):
         return self.config.count_or("prompt_length", 32)
 
 
+# MllamaTextConfig.__post_init__ (transformers 5.24.0).
+DEFAULT_CROSS_LAYERS = (3, 8, 13, 18, 23, 28, 33, 38)
+
+
 class Mllama(Decoder):
     """Llama 3.2 Vision: cross-attention layers hold nothing until an image is given."""
 
     def layer_types(self) -> list[str]:
         """`cross_attention_layers` read the image."""
-        cross = set(self.config.counts("cross_attention_layers") or ())
+        stated = self.config.counts("cross_attention_layers")
+        cross = set(DEFAULT_CROSS_LAYERS if stated is None else stated)
         return ["image" if i in cross else k for i, k in enumerate(super().layer_types())]
 
     def layer(self, config: Config, kind: str, index: int) -> Layer:

@@ -16,7 +16,7 @@ from kvsize.families.recurrent import conv, recurrent
 from kvsize.layers import LatentAttention, Layer, NoCache, RecurrentState, TokenTensor
 from kvsize.model import Guess
 
-ATTENTION = {patterns.FULL, patterns.SLIDING, patterns.INDEXED}
+ATTENTION = {patterns.FULL, patterns.SLIDING, patterns.CHUNKED, patterns.INDEXED}
 
 
 class Latent(Decoder):
@@ -37,9 +37,15 @@ class Latent(Decoder):
             qk_rope_head_dim=rope,
             qk_nope_head_dim=config.count_or("qk_nope_head_dim", 0),
             v_head_dim=config.count_or("v_head_dim", 0),
-            sliding_window=self.required_window(config) if kind == patterns.SLIDING else None,
+            sliding_window=self.latent_window(config, kind),
             extras=self.indexer(config, kind, index),
         )
+
+    def latent_window(self, config: Config, kind: str) -> int | None:
+        """The window of a sliding layer; caches treat a chunk as one."""
+        if kind == patterns.CHUNKED:
+            return config.count("attention_chunk_size")
+        return self.required_window(config) if kind == patterns.SLIDING else None
 
     def indexer(self, config: Config, kind: str, index: int) -> tuple[TokenTensor, ...]:
         """The indexer's keys, where the layer has one (families override)."""
