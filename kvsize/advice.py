@@ -1,8 +1,8 @@
 """What is easily counted wrong about a model, and what had to be assumed: warnings with codes.
 
 One function for each code, named in ADVICE; docs/warnings.md explains them to users. A code never
-changes its meaning. Those in GUESSES say that the figure rests on something that was not read;
-`--strict` turns them into errors.
+changes its meaning. KV006, KV008 and KV010 say that the figure rests on something that was not
+read; `--strict` turns them into errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from kvsize.model import Model
 from kvsize.record import Record, replace
 from kvsize.results import Size
 
-GUESSES = frozenset({"KV006", "KV008", "KV010"})
 FORMULA = "2 · layers · heads · head_dim · bytes"
 
 
@@ -87,9 +86,8 @@ def refuse_guesses(model: Model, ask: Ask) -> None:
         msg = f"{model.where}: no dtype is stated, and --strict forbids to assume {model.dtype}."
         raise GuessRefused(msg, f"give the dtype it runs in, such as --kv-dtype {model.dtype}.")
     for guess in model.guesses:
-        if guess.code in GUESSES:
-            msg = f"{model.where}: {guess.code}: {guess.message}"
-            raise GuessRefused(msg, "leave out --strict to get the figure with a warning.")
+        msg = f"{model.where}: {guess.code}: {guess.message}"
+        raise GuessRefused(msg, "leave out --strict to get the figure with a warning.")
 
 
 def dtype_is_assumed(model: Model, ask: Ask) -> bool:

@@ -12,7 +12,7 @@ from test_report import ASK
 
 import kvsize
 from kvsize import report
-from kvsize.advice import ADVICE, GUESSES, refuse_guesses, times
+from kvsize.advice import ADVICE, refuse_guesses, times
 from kvsize.errors import GuessRefused
 
 if TYPE_CHECKING:
@@ -160,6 +160,10 @@ def test_kv003_windows_of_hybrid_layers_and_latents():
     assert message(zaya, "KV003").startswith("1 of 2 layers look back 16 tokens at most; ")
 
 
+def test_kv003_is_silent_for_a_dtype_that_packs_blocks():
+    assert "KV003" not in advised("gemma-3-27b", 32768, engine="llama.cpp", kv_dtype="q8_0")
+
+
 def test_kv003_is_silent_within_the_window():
     assert "KV003" not in advised("gemma-3-27b", 1023)
     assert "KV003" in advised("gemma-3-27b", 1024)
@@ -257,7 +261,3 @@ def test_each_code_is_one_function_that_names_it(code):
 def test_each_code_is_documented(code):
     text = (Path(__file__).resolve().parents[1] / "docs" / "warnings.md").read_text("utf-8")
     assert f"\n## {code}: " in text
-
-
-def test_guesses_are_codes():
-    assert set(CODES) > GUESSES

@@ -170,6 +170,12 @@ def test_offline_keeps_the_hub_client_off_the_network():
     assert said.err.count("\n") == 2
 
 
+def test_offline_is_what_the_hub_client_reads(capsys, config, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    assert run(capsys, config, "--offline").code == 0
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
 # -- where it goes -----------------------------------------------------------------------------
 def test_output_replaces_a_file_at_once(capsys, config, tmp_path):
     target = tmp_path / "report.csv"
@@ -418,6 +424,13 @@ def test_debugging_shows_the_traceback():
     assert said.code == 2
     assert said.err.startswith("Traceback (most recent call last):\n")
     assert said.err.splitlines()[-2] == "error: no preset named 'no-such-model'."
+
+
+def test_debugging_in_this_process(capsys, monkeypatch):
+    monkeypatch.setenv("KVSIZE_DEBUG", "1")
+    said = run(capsys, "no-such-model")
+    assert said.err.splitlines()[0] == "Traceback (most recent call last):"
+    assert said.err.splitlines()[-1] == "hint: `kvsize presets` lists all of them."
 
 
 def test_no_traceback_otherwise():

@@ -32,7 +32,13 @@ def write(layout: Layout, out: TextIO, width: int) -> None:
 
 
 def _figures(layout: Layout) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),  # with the box's own blank: two columns apart, as plain text has it
+        header_style="bold",
+    )
     for index, (name, width) in enumerate(zip(layout.header, layout.widths(), strict=True)):
         if index < layout.text_columns:  # names may wrap, figures never
             table.add_column(name, overflow="fold", min_width=min(width, 11))
