@@ -28,6 +28,7 @@ _MISSING = object()
 # Model types of published files whose config has the words of a class that transformers has.
 KNOWN_AS = {
     "deepseek_ref": "deepseek_v4",
+    "exaone4_5_text": "exaone4",
     "kimi_k2": "deepseek_v3",
     "mimo": "qwen2",
     "minimax_m3": "minimax_m3_vl_text",

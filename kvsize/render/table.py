@@ -33,11 +33,13 @@ def _lines(layout: Layout, width: int) -> Iterator[str]:
     for label, text in layout.heading:
         yield from hang(text, f"{label:<{label_width}}{GAP}", width)
     yield ""
-    widths = layout.widths()
-    yield _line(layout.header, widths, layout.text_columns)
-    for cells, part in zip(layout.rows, layout.parts, strict=True):
-        shown = [GAP + cells[0], *cells[1:]] if part else cells
-        yield _line(shown, widths, layout.text_columns)
+    rows = [
+        [GAP + cells[0], *cells[1:]] if part else cells
+        for cells, part in zip(layout.rows, layout.parts, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in zip(layout.header, *rows, strict=True)]
+    for cells in (layout.header, *rows):
+        yield _line(cells, widths, layout.text_columns)
     if layout.remarks:
         yield ""
     for label, text in layout.remarks:

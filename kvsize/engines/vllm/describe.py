@@ -77,11 +77,22 @@ def layer_groups(plan: Plan, demand: Demand, sequences: int) -> tuple[LayerGroup
     )
 
 
+KINDS = {
+    "FullAttentionSpec": "full attention",
+    "SlidingWindowSpec": "sliding window",
+    "ChunkedLocalAttentionSpec": "chunked attention",
+    "MLAAttentionSpec": "latent (MLA)",
+    "SlidingWindowMLASpec": "latent (MLA)",
+    "CrossAttentionSpec": "cross-attention",
+    "MambaSpec": "recurrent state",
+}
+
+
 def _kind(spec: Spec) -> str:
-    name = type(spec).__name__.removesuffix("Spec")
+    name = KINDS[type(spec).__name__]
     role = getattr(spec, "role", "")
     window = getattr(spec, "sliding_window", None)
-    extra = " of index keys" if role == "index" else f", window {window}" if window else ""
+    extra = " of index keys" if role == "index" else f" of {window:,}" if window else ""
     return name + extra
 
 

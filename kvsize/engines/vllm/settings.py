@@ -65,6 +65,11 @@ class Settings:
         return self.model.config
 
     @property
+    def stored_dtype(self) -> str:
+        """What the cache holds: `kv_dtype`, with "auto" as the dtype it stands for."""
+        return self.dtype if self.kv_dtype == "auto" else self.kv_dtype
+
+    @property
     def decode_context_parallel_size(self) -> int:
         """Ranks that share a sequence's tokens."""
         return cast("int", self.options["decode_context_parallel_size"])
