@@ -115,7 +115,7 @@ def wanted() -> dict[str, Any]:
             continue
         found[cls.model_type] = cls
         for key, spec in cls.sub_configs_defaults.items():
-            if spec.model_type and not re.search(r"vision|audio|speech|codec", key):
+            if spec.model_type and not re.search(r"vision|audio|speech|codec|encoder", key):
                 nested = spec.config_class
                 fixed = hasattr(nested, "model_type")
                 queue.append(nested if fixed else CONFIG_MAPPING[spec.model_type])
