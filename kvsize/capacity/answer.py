@@ -254,10 +254,10 @@ def _notes(question: Question, layout: Layout, fit: Fit | None) -> tuple[str, ..
         )
     if plan.engine == "vllm" and gpu is not None:
         notes.append(stand_in_note(gpu, str(plan.options.get("gpu"))))
-    if plan.engine == "tensorrt-llm" and fit is not None and "state_slots" in fit.details:
+    if plan.setup(layout).chooses_batch:
         notes.append(
-            "TensorRT-LLM keeps a state for each of max_batch_size sequences, 2,048 unless stated: "
-            "-o max_batch_size=64 leaves more for keys and values."
+            "TensorRT-LLM keeps a recurrent state for each of max_batch_size sequences, which is "
+            "taken to be the number of sequences here; its own default is 2,048."
         )
     if layout.pipeline_parallel_size > 1:
         notes.append("Every pipeline stage is taken to have what the fullest one has left.")

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 
 from kvsize.capacity.reserve import Spread, kept_by_driver, taken_by
 from kvsize.capacity.rules import rules_for
-from kvsize.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvsize.capacity.gpus import Gpu
 
-SCENARIOS = ("low", "best", "high")
 Columns = tuple[int, int, int]
 WEIGHTS = "weights"
 # Metal's recommendedMaxWorkingSetSize against the machine's memory in public llama.cpp logs:
@@ -194,11 +192,3 @@ def _even(label: str, size_bytes: int, source: str) -> Entry:
 def _spent(label: str, spread: Spread) -> Entry:
     columns = (-spread.low_bytes, -spread.best_bytes, -spread.high_bytes)
     return Entry(label, columns, spread.source)
-
-
-def shortage(found: Budget) -> str | None:
-    """A sentence where the weights alone do not fit, else None."""
-    left = found.left.columns[1]
-    if left > 0:
-        return None
-    return f"The weights do not fit: {format_bytes(-left)} are missing before any cache."

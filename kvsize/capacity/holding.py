@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # More than any rank has: what is refused with it is refused for another reason than memory.
 _PLENTY_BYTES = 2**14 * TIB
 _MOST_SEQUENCES = 2**20
+_MOST_SLOTS = 2**14
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,23 @@ def held(setup: Setup, context: int, kv_memory: int) -> Held:
     if not has_pool(setup.engine):
         most = largest(lambda n: _fits_size(setup, context, n, kv_memory), at_most=_MOST_SEQUENCES)
         return Held((Limit(_why_no_more(setup, context, most), most),))
+    if not setup.chooses_batch:
+        return _in_pool(setup, context, kv_memory, 1)
+    replicas = setup.layout.data_parallel_size
+    each = largest(
+        lambda n: _in_pool(setup, context, kv_memory, n).sequences >= n * replicas,
+        at_most=_MOST_SLOTS,
+    )
+    found = _in_pool(setup, context, kv_memory, max(each, 1))
+    return Held((Limit(MEMORY, each * replicas),), found.fit, found.tokens)
+
+
+def _in_pool(setup: Setup, context: int, kv_memory: int, slots: int) -> Held:
+    """What a pool holds, with `slots` sequences per replica where the setup leaves that open."""
     if kv_memory <= 0:
         return Held((Limit(MEMORY, 0),))
     try:
-        found = pool_of(setup, context, kv_memory)
+        found = pool_of(setup, context, kv_memory, slots)
     except EngineRefuses:
         return Held((Limit(MEMORY, 0),))
     replicas = setup.layout.data_parallel_size
@@ -81,19 +95,19 @@ def held(setup: Setup, context: int, kv_memory: int) -> Held:
 
 def fits(setup: Setup, context: int, sequences: int, kv_memory: int) -> bool:
     """Whether `sequences` sequences of `context` tokens fit in `kv_memory` bytes per rank."""
-    if has_pool(setup.engine):
-        return held(setup, context, kv_memory).sequences >= sequences
-    return _fits_size(setup, context, sequences, kv_memory)
+    if not has_pool(setup.engine):
+        return _fits_size(setup, context, sequences, kv_memory)
+    slots = ceil_div(sequences, setup.layout.data_parallel_size)
+    return _in_pool(setup, context, kv_memory, slots).sequences >= sequences
 
 
 def needed_bytes(setup: Setup, context: int, sequences: int) -> int | None:
     """The least memory per rank that holds them; None where another limit forbids it."""
     if not has_pool(setup.engine):
         return _rank_bytes(setup, context, sequences)
-    most = held(setup, context, _PLENTY_BYTES)
-    if most.sequences < sequences:
+    if not fits(setup, context, sequences, _PLENTY_BYTES):
         return None
-    guess = _guess_bytes(most, sequences)
+    guess = _guess_bytes(setup, context, sequences)
     short = largest(
         lambda memory: not fits(setup, context, sequences, memory),
         at_most=_PLENTY_BYTES,
@@ -102,20 +116,20 @@ def needed_bytes(setup: Setup, context: int, sequences: int) -> int | None:
     return short + 1
 
 
-def _guess_bytes(found: Held, sequences: int) -> int:
-    """What so many sequences take of a pool that is one row of blocks."""
-    fit = found.fit
+def _guess_bytes(setup: Setup, context: int, sequences: int) -> int:
+    """What so many sequences take of a pool that is one row of blocks, or of plain sizes."""
+    if setup.chooses_batch:
+        return _rank_bytes(setup, context, sequences)
+    found = _in_pool(setup, context, _PLENTY_BYTES, 1)
     by_memory = next(limit.sequences for limit in found.limits if limit.name == MEMORY)
-    if fit is None or not by_memory:
-        return 1
-    return max(1, ceil_div(fit.kv_memory * sequences, by_memory))
+    return max(1, ceil_div(_PLENTY_BYTES * sequences, max(by_memory, 1)))
 
 
-def pool_of(setup: Setup, context: int, kv_memory: int) -> Fit:
+def pool_of(setup: Setup, context: int, kv_memory: int, slots: int = 1) -> Fit:
     """The engine's own answer for one replica; EngineRefuses where it does not start."""
     engine = engine_for(setup.engine, setup.model)
     fit = cast("Callable[[Model, Request, int], Fit]", getattr(engine, "fit"))  # noqa: B009
-    return fit(setup.model, setup.request(context), kv_memory)
+    return fit(setup.model, setup.request(context, slots), kv_memory)
 
 
 def _size(setup: Setup, context: int, sequences: int) -> Size:

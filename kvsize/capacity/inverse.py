@@ -15,10 +15,10 @@ from kvsize.capacity.search import largest
 
 if TYPE_CHECKING:
     from kvsize.capacity.budget import Budget
-    from kvsize.capacity.holding import Held
     from kvsize.capacity.setup import Setup
 
 CONTEXT_LIMIT = "the model's context limit"
+NOTHING = "nothing up to there"
 # Where a model states no limit: beyond any published one.
 _LONGEST_CONTEXT = 2**24
 
@@ -75,7 +75,7 @@ def capacity(setup: Setup, context: int, budget: Budget) -> Capacity:
         context=context,
         sequences=span,
         binding=bound,
-        tokens=_tokens(found),
+        tokens=found.tokens,
         needed_bytes=needed_bytes(setup, context, count) if count else None,
         next_bytes=_further(setup, context, count + 1, budget) if bound == MEMORY else None,
     )
@@ -89,8 +89,9 @@ def longest(setup: Setup, sequences: int, budget: Budget) -> Longest:
     if not budget.exact:
         least, most = (max_context(setup, sequences, b, limit) for b in budget.range_bytes)
         span = Span(least, best, most)
-    if best == limit and setup.model.context_limit:
-        return Longest(sequences=sequences, context=span, binding=CONTEXT_LIMIT, next_bytes=None)
+    if best == limit:
+        bound = CONTEXT_LIMIT if setup.model.context_limit else NOTHING
+        return Longest(sequences=sequences, context=span, binding=bound, next_bytes=None)
     bound = held(setup, best + 1, budget.best_bytes).binding.name
     return Longest(
         sequences=sequences,
@@ -110,7 +111,3 @@ def max_context(setup: Setup, sequences: int, kv_memory: int, limit: int) -> int
 def _further(setup: Setup, context: int, sequences: int, budget: Budget) -> int | None:
     wanted = needed_bytes(setup, context, sequences)
     return None if wanted is None else max(0, wanted - budget.left.columns[1])
-
-
-def _tokens(found: Held) -> int | None:
-    return found.tokens

@@ -19,7 +19,7 @@ from kvsize.capacity.rules import rules_for
 from kvsize.capacity.search import largest
 from kvsize.capacity.setup import Setup
 from kvsize.engines._layers import attentions
-from kvsize.layers import FullAttention, LatentAttention
+from kvsize.layers import CompressedAttention, FullAttention, LatentAttention
 from kvsize.units import ceil_div
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def recommended(found: list[Laid], sequences: int | None) -> tuple[Laid, str] | 
             return best, f"the smallest replica that holds {sequences:,} sequences{_but(stages)}"
         if able and (sequences is None or stages):
             return min(able, key=_most), f"it holds the most sequences{_but(stages)}"
-    return (min(found, key=_most), "no layout holds a sequence") if found else None
+    if not found:
+        return None
+    return max(found, key=lambda laid: laid.budget.left.columns[1]), "no layout holds a sequence"
 
 
 def _staged(laid: Laid) -> bool:
@@ -221,7 +223,7 @@ def copies(model: Model, layout: Layout) -> int:
     ranks = layout.attention_ranks
     found = [1]
     for attention in attentions(model):
-        if isinstance(attention, LatentAttention):
+        if isinstance(attention, LatentAttention | CompressedAttention):
             found.append(ranks)
         elif isinstance(attention, FullAttention):
             found.append(max(1, ranks // attention.num_key_value_heads))

@@ -68,6 +68,9 @@ def _vllm(asked: Asked) -> list[Limit]:
 
 def _sglang(asked: Asked) -> list[Limit]:
     found, context = asked.fit, asked.context
+    running = found.details.get("max_running_requests")
+    if not found.block_bytes and isinstance(running, int):
+        return [Limit(MEMORY, running)]  # recurrent states only: no token takes anything
     limits = [_by_memory(found)]
     swa_tokens = found.details.get("swa_tokens")
     if isinstance(swa_tokens, int):
@@ -77,7 +80,6 @@ def _sglang(asked: Asked) -> list[Limit]:
         # A request keeps its window, which may start inside a page.
         window = pad(min(context, (plan.window or context) + plan.page_size), plan.page_size)
         limits.append(Limit("the sliding pool", swa_tokens // window))
-    running = found.details.get("max_running_requests")
     if isinstance(running, int):
         limits.append(Limit("max_running_requests", running))
     return limits
@@ -98,7 +100,12 @@ def _tensorrt_llm(asked: Asked) -> list[Limit]:
         needed = blocks_per_sequence(context, plan.tokens_per_block, None if whole else window)
         name = MEMORY if whole else f"the pool of window {window:,}"
         limits.append(Limit(name, blocks // needed))
-    return [*limits, Limit("max_batch_size", plan.values.whole("max_batch_size"))]
+    stated = asked.setup.options.get("max_batch_size", 2048)
+    return (
+        limits
+        if asked.setup.chooses_batch
+        else [*limits, Limit("max_batch_size", int(str(stated)))]
+    )
 
 
 def _lmdeploy(asked: Asked) -> list[Limit]:

@@ -99,6 +99,6 @@ def parse_fraction(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         share = Fraction(0)
     if not 0 < share <= 1:
-        msg = f"'{text}' is not a share of memory."
+        msg = f"'{text}' is not a share."
         raise UsageError(msg, "write a number between 0 and 1, such as 0.9.")
     return share

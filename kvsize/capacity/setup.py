@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvsize.capacity.layout import Layout
 from kvsize.capacity.rules import rules_for
+from kvsize.engines._layers import recurrents
 from kvsize.engines.options import Request
 
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ class Setup:
             pipeline_parallel_size=self.layout.pipeline_parallel_size,
         )
 
+    @property
+    def chooses_batch(self) -> bool:
+        """Whether the engine keeps a state per slot, and how many slots is left open.
+
+        TensorRT-LLM keeps a state for each of max_batch_size sequences: it is then taken to be
+        the number of sequences, as `--emit` states it.
+        """
+        open_ = self.engine == "tensorrt-llm" and "max_batch_size" not in self.options
+        return open_ and bool(recurrents(self.model))
+
     def _layout_options(self, sequences: int) -> dict[str, object]:
         rules, layout = rules_for(self.engine), self.layout
         options: dict[str, object] = {}
@@ -48,4 +59,6 @@ class Setup:
             options[rules.decode_context] = layout.decode_context_parallel_size
         if self.engine == "llama.cpp" and "n_seq_max" not in self.options:
             options["n_seq_max"] = sequences  # -np given: llama-server does not make it 4
+        if self.chooses_batch:
+            options["max_batch_size"] = sequences
         return options

@@ -148,7 +148,7 @@ def _ways(setup: Setup, lengths: Lengths) -> list[Waste]:
             f"{pool} blocks",
             _mean(setup, lengths, pool, {}),
             Fraction(1),
-            "the last block is not full",
+            "whole blocks, with their padding",
         ),
         (
             "llama.cpp slots",

@@ -95,5 +95,5 @@ def test_several_gpus_of_llama_cpp_are_one_budget() -> None:
 
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "x", "1/0"])
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=f"^'{text}' is not a share of memory"):
+    with pytest.raises(UsageError, match=f"^'{text}' is not a share"):
         parse_fraction(text)

@@ -250,7 +250,7 @@ def test_gpus_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["llama-3.1-8b", "--gpu", "h100", "--memory-fraction", "1.5"],
             2,
-            "'1.5' is not a share of memory.",
+            "'1.5' is not a share.",
         ),
         (
             ["llama-3.1-8b", "--gpu", "h100", "--ctx", "1m"],

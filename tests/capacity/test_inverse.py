@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import kvsize
 from kvsize.capacity.budget import Budget, Entry, known
 from kvsize.capacity.holding import check_legal, fits, held, needed_bytes
-from kvsize.capacity.inverse import CONTEXT_LIMIT, Span, capacity, longest, max_context
+from kvsize.capacity.inverse import CONTEXT_LIMIT, NOTHING, Span, capacity, longest, max_context
 from kvsize.capacity.layout import Layout
 from kvsize.capacity.limits import MEMORY
 from kvsize.capacity.search import largest
@@ -57,11 +57,10 @@ CASES = [
     )
 ] + [("lmdeploy-turbomind", TINY)]
 IDS = [f"{engine} {config['model_type']}" for engine, config in CASES]
-OPTIONS = {"tensorrt-llm": {"max_batch_size": 64}}
 
 
 def of(engine: str, config: dict[str, Any]) -> Any:
-    return setup(engine, config, options=OPTIONS.get(engine, {}))
+    return setup(engine, config)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9), st.integers(-5, 10**10))
@@ -149,6 +148,20 @@ def test_engines_have_limits_of_their_own() -> None:
     found = held(setup("llama.cpp", TINY), 16, 10**12)
     assert found.sequences == 256
     assert found.binding.name == "llama.cpp: n_seq_max is 257, and must be <= 256."
+
+
+def test_states_of_tensorrt_llm_are_as_many_as_the_sequences() -> None:
+    chosen = held(setup("tensorrt-llm", HYBRID), 512, 10**8)
+    stated = setup("tensorrt-llm", HYBRID, options={"max_batch_size": chosen.sequences})
+    assert held(stated, 512, 10**8).sequences == chosen.sequences
+    wasteful = setup("tensorrt-llm", HYBRID, options={"max_batch_size": 10 * chosen.sequences})
+    assert held(wasteful, 512, 10**8).sequences < chosen.sequences
+
+
+def test_a_model_of_states_alone_is_bound_by_its_states() -> None:
+    found = held(setup("sglang", "falcon-mamba-7b"), 8192, 2**30)
+    assert (found.binding.name, found.sequences) == (MEMORY, 4)
+    assert longest(setup("sglang", "falcon-mamba-7b"), 1, known(2**30)).binding == NOTHING
 
 
 def test_no_memory_helps_beyond_a_limit_of_the_engine() -> None:

@@ -70,6 +70,7 @@ def test_gpus_of_llama_cpp_are_one_pool() -> None:
         ("llama-3.1-70b", Layout(tensor_parallel_size=8), 1),
         ("llama-3.1-70b", Layout(tensor_parallel_size=16), 2),
         ("deepseek-v3", Layout(tensor_parallel_size=8), 8),
+        ("deepseek-v4-flash", Layout(tensor_parallel_size=4), 4),
         ("deepseek-v3", Layout(tensor_parallel_size=8, decode_context_parallel_size=4), 2),
         ("deepseek-v3", Layout(tensor_parallel_size=8, data_parallel_size=8, attention_dp=True), 1),
     ],
@@ -101,6 +102,13 @@ def test_stages_come_where_nothing_else_will_do() -> None:
     found = legal(plan("llama-3.1-70b", "rtx4090", reserve_bytes=2 * GIB), 8, 4096)
     assert recommended([laid for laid in found if "PP" in laid.layout.label], None) is not None
     assert recommended([], None) is None
+
+
+def test_where_nothing_fits_the_layout_with_most_left_is_shown() -> None:
+    found = legal(plan("llama-3.1-405b", "rtx4090"), 8, 8192)
+    chosen = recommended(found, None)
+    assert chosen is not None
+    assert (chosen[0].layout.label, chosen[1]) == ("TP 8", "no layout holds a sequence")
 
 
 def exhaustive(deployment: Plan, context: int, sequences: int, most: int) -> int | None:
