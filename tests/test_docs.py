@@ -36,6 +36,9 @@ CONFIG = {
 }
 
 
+COMMANDS = [*cli.COMMANDS, *cli.ELSEWHERE]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the documented commands run: a config.json, and `kvsize` on the path."""
@@ -114,7 +117,7 @@ def options(name: str) -> set[str]:
     return {spelling for param in command.params for spelling in param.opts if spelling[0] == "-"}
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_is_documented(name):
     assert f"\n## kvsize {name}\n" in PAGES["docs/cli.md"]
     assert {each for each in options(name) if f"`{each}`" not in PAGES["docs/cli.md"]} == set()
@@ -122,7 +125,7 @@ def test_every_command_and_option_is_documented(name):
 
 def test_nothing_is_documented_that_is_not_there():
     documented = set(re.findall(r"`(--?[a-z][a-z-]*)`", PAGES["docs/cli.md"]))
-    known = set().union(*map(options, cli.COMMANDS)) | {"--help", "-h"}
+    known = set().union(*map(options, COMMANDS)) | {"--help", "-h"}
     assert documented == known
 
 

@@ -78,7 +78,10 @@ def kinds(config: dict[str, Any]) -> list[str]:
         ({"model_type": "qwen3_moe", "sliding_window": 4, "use_sliding_window": True}, "SSSSSS"),
         ({"model_type": "llama4_text"}, "CCCFCC"),
         ({"model_type": "llama4_text", "attention_chunk_size": None}, "FFFFFF"),
-        ({"model_type": "exaone4", "sliding_window": 4, "sliding_window_pattern": "LLLG"}, "SSSFSS"),
+        (
+            {"model_type": "exaone4", "sliding_window": 4, "sliding_window_pattern": "LLLG"},
+            "SSSFSS",
+        ),
         ({"model_type": "modernbert-decoder"}, "FSSFSS"),
         ({"model_type": "qwen3_next"}, "RRRFRR"),
         ({"model_type": "jamba", "attn_layer_period": 3, "attn_layer_offset": 1}, "RFRRFR"),
