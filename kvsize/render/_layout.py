@@ -154,6 +154,9 @@ def _remarks(report: Report, unit: str | None) -> Iterator[tuple[str, str]]:
     found: dict[tuple[str, str], tuple[int, str, str]] = {}
     for row in report.rows:
         told = [("note", note, note) for note in row.notes]
+        lines = row.details.get("log", ())
+        if isinstance(lines, tuple):  # the engine's own log lines, to compare
+            told += [("log", f"log {number}", str(line)) for number, line in enumerate(lines)]
         if row.other_engines:
             told.append(("in other engines", "others", _others(row, unit)))
         told += [(f"warning {w.code}", w.code, w.message) for w in row.warnings]
