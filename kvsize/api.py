@@ -35,7 +35,7 @@ def size(
         sequences=sequences,
         kv_dtype=kv_dtype,
         engine_version=engine_version,
-        options=dict(options or {}),
+        options=_options(options),
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
     )
@@ -69,12 +69,22 @@ def fit(
         context=context or 0,
         kv_dtype=kv_dtype,
         engine_version=engine_version,
-        options=dict(options or {}),
+        options=_options(options),
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
     )
     answer: Fit = fit_in(model, _checked(request, least_context=-1), kv_memory)
     return answer
+
+
+def _options(options: object) -> dict[str, object]:
+    """A copy of the engine options; UsageError for what is no mapping from names to values."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+        msg = f"options is {options!r}, and must map the engine's option names to values."
+        raise UsageError(msg, "give options={'cache': 'static'}, for instance.")
+    return dict(options)
 
 
 def _checked(request: Request, *, least_context: int = 0) -> Request:
@@ -89,4 +99,9 @@ def _checked(request: Request, *, least_context: int = 0) -> Request:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             msg = f"{name} is {value!r}, and must be a whole number of at least {least}."
             raise UsageError(msg, "give token and sequence counts as integers.")
+    texts = {"kv_dtype": request.kv_dtype, "engine_version": request.engine_version or ""}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            msg = f"{name} is {text!r}, and must be text."
+            raise UsageError(msg, "write dtypes and versions as strings, such as '5.24.0'.")
     return request

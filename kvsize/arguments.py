@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kvsize.errors import UsageError
@@ -10,9 +11,15 @@ from kvsize.units import UNITS, parse_tokens
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# 32,768 as it is printed; also what a list of 32 and 768 looks like.
+_GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
+
 
 def tokens(text: str) -> tuple[int, ...]:
-    """`8k,32k` → (8192, 32768); nothing → ()."""
+    """`8k,32k` → (8192, 32768); nothing → (). `32,768` could mean two things, and is refused."""
+    if _GROUPED.fullmatch(text.strip()):
+        msg = f"'{text}' may be one number of tokens or several."
+        raise UsageError(msg, f"write {text.replace(',', '_')} for one; 32k,64k lists two.")
     return tuple(parse_tokens(part) for part in text.split(",")) if text.strip() else ()
 
 

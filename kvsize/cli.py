@@ -171,7 +171,8 @@ def _fail(message: str, hint: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"error: {message}\nhint: {hint}", file=sys.stderr)
+    if sys.stderr is not None:  # print would take standard output for a closed one
+        print(f"error: {message}\nhint: {hint}", file=sys.stderr)
     return code
 
 

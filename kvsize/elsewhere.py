@@ -15,6 +15,8 @@ from kvsize.record import Record
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "mlx-lm")
 # Config words for cached heads that transformers' class overrules, so that engines disagree.
+# A comparison must not take longer than the figure: no published model has more.
+MOST_LAYERS = 1000
 OVERRULED = ("num_kv_heads", "multi_query", "attn_config")
 
 
@@ -33,7 +35,7 @@ def other_engines(model: Model, context: int, total_bytes: int) -> tuple[OtherEn
     Empty where none differs, and for models whose layers are all plain attention: those take
     the same bytes everywhere, which is known without asking.
     """
-    if _is_plain(model):
+    if _is_plain(model) or len(model.layers) > MOST_LAYERS:
         return ()
     asked = [_asked(name, model, context) for name in ENGINES]
     found = tuple(other for other in asked if other is not None)
@@ -51,5 +53,7 @@ def _asked(name: str, model: Model, context: int) -> OtherEngine | None:
     try:
         found = size(model, context=context, engine=name)
     except KvsizeError:
+        return None
+    except Exception:  # noqa: BLE001 - a fault in a comparison must not cost the figure itself
         return None
     return OtherEngine(found.engine, found.engine_version, found.cache, found.total_bytes)

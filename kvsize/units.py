@@ -22,7 +22,7 @@ _BYTE_SUFFIXES = {
     "gb": 10**9,
     "tb": 10**12,
 }
-_NUMBER = re.compile(r"(\d[\d_,]*)(?:\.(\d+))?\s*([a-zA-Z]*)")
+_NUMBER = re.compile(r"([0-9][0-9_,]*)(?:\.([0-9]+))?\s*([a-zA-Z]*)")
 # No figure kvsize deals in comes near this; anything larger is a slip of the keyboard.
 _LARGEST = 10**18
 
@@ -86,7 +86,9 @@ def format_bytes(size_bytes: int, unit: str | None = None) -> str:
         unit = next(fitting, "B")
     if unit == "B":
         return f"{size_bytes:,} B"
-    return f"{size_bytes / UNITS[unit]:,.2f} {unit}"
+    value = size_bytes / UNITS[unit]
+    # A unit too large for the figure still shows what there is, never 0.00 of it.
+    return f"{value:.2g} {unit}" if 0 < value < 0.005 else f"{value:,.2f} {unit}"
 
 
 def format_exact(size_bytes: int) -> str:

@@ -150,7 +150,7 @@ def test_strict_accepts_what_is_stated(capsys):
 
 def test_a_fixed_unit(capsys):
     said = run(capsys, "llama-3.1-70b", "--ctx", "32k", "--unit", "gib")
-    assert "32,768    0.00 GiB     10.00 GiB      8×\n" in said.out
+    assert "32,768   0.00031 GiB     10.00 GiB      8×\n" in said.out
 
 
 def test_json_is_a_format(capsys, config):

@@ -90,7 +90,13 @@ def test_bytes_in_a_fitting_unit(size_bytes, text):
 
 def test_bytes_in_a_given_unit():
     shown = [format_bytes(3 * 2**29, unit) for unit in UNITS]
-    assert shown == ["1,610,612,736 B", "1,572,864.00 KiB", "1,536.00 MiB", "1.50 GiB", "0.00 TiB"]
+    assert shown == [
+        "1,610,612,736 B",
+        "1,572,864.00 KiB",
+        "1,536.00 MiB",
+        "1.50 GiB",
+        "0.0015 TiB",
+    ]
 
 
 def test_bytes_short_and_exact():

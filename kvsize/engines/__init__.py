@@ -57,11 +57,11 @@ def engines() -> list[str]:
 
 def engine(name: str) -> Engine:
     """The engine called `name` (`llama.cpp`, `llama-cpp` and `llama_cpp` are one)."""
-    wanted = _module(name)
     known = engines()
+    wanted = _module(str(name))
     if wanted not in map(_module, known):
         msg = f"no engine named '{name}'."
-        raise UsageError(msg, nearest(name, known, "`kvsize engines` lists them"))
+        raise UsageError(msg, nearest(str(name), known, "`kvsize engines` lists them"))
     return cast("Engine", importlib.import_module(f"kvsize.engines.{wanted}"))
 
 

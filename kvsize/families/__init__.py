@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-from kvsize.config import Config, without_cache
+from kvsize.config import LARGEST_COUNT, Config, without_cache
 from kvsize.dtypes import TORCH_DTYPES, canonical
 from kvsize.errors import ConfigError
 from kvsize.families import nesting
@@ -58,6 +58,7 @@ READERS = {
     "recurrent.Mamba": "falcon_mamba mamba",
     "recurrent.Mamba2": "mamba2",
     "recurrent.MiniMaxText": "minimax",
+    "recurrent.MiniMaxText01": "minimax_m1 minimax_text_01",
     "recurrent.NemotronH": "nemotron_h",
     "recurrent.RecurrentGemma": "recurrent_gemma",
     "recurrent.ShortConv": "lfm2 lfm2_moe lfm3",
@@ -190,10 +191,12 @@ def _dtype(config: Config, root: Config) -> tuple[str, bool]:
 
 
 def _context_limit(config: Config, root: Config) -> int | None:
-    """The longest sequence the model is made for."""
+    """The longest sequence the model is made for; a limit no model has (-1, 1e30) says nothing."""
     for section in (config, root):
         for key in CONTEXT_LIMITS:
-            found = section.optional_count(key, least=0)
-            if found:
+            found = section.value(key)
+            if isinstance(found, float) and found.is_integer():
+                found = int(found)
+            if isinstance(found, int) and 1 < found <= LARGEST_COUNT:
                 return found
     return None

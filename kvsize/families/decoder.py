@@ -254,7 +254,10 @@ class Decoder:
             stated = config.optional_count("head_dim")
         if stated is not None:
             return stated
-        hidden = config.count("hidden_size")
+        return self.divided(config, config.count("hidden_size"), heads)
+
+    def divided(self, config: Config, hidden: int, heads: int) -> int:
+        """hidden_size // num_attention_heads; ConfigError where that is nothing."""
         if hidden < heads:
             message = f"`hidden_size` {hidden} is less than `num_attention_heads` {heads}."
             raise config.contradiction(message)

@@ -15,8 +15,12 @@ class SharedLayers(Decoder):
 
     def shared_from(self) -> int:
         """The first layer without a cache of its own."""
+        layers = self.num_hidden_layers()
         shared = self.config.count_or("num_kv_shared_layers", 0)
-        return max(self.num_hidden_layers() - shared, 0)
+        if shared > layers:
+            message = f"`num_kv_shared_layers` {shared} exceeds `num_hidden_layers` {layers}."
+            raise self.config.contradiction(message)
+        return layers - shared
 
     def variant(self, index: int, kind: str) -> str:
         """Shared layers differ from those that own their cache."""

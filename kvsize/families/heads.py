@@ -171,8 +171,11 @@ class PerLayerHeads(Decoder):
     def overrides(self, index: int, kind: str) -> Mapping[str, object]:
         """`num_attention_heads_per_layer`."""
         stated = self.config.counts("num_attention_heads_per_layer", least=1)
-        if stated is None or index >= len(stated):
+        if stated is None:
             return super().overrides(index, kind)
+        if index >= len(stated):
+            message = f"`num_attention_heads_per_layer` lists {len(stated)} layers, too few."
+            raise self.config.contradiction(message)
         return {**super().overrides(index, kind), "num_attention_heads": stated[index]}
 
     def heads(self, config: Config, kind: str) -> tuple[int, int, int, int]:

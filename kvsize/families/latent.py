@@ -24,7 +24,10 @@ class Latent(Decoder):
 
     def layer(self, config: Config, kind: str, index: int) -> Layer:
         """A latent layer where the layer attends."""
-        if kind not in ATTENTION:
+        plain = config.value("use_mla") is False
+        if config.has("kv_lora_rank") and config.value("kv_lora_rank") is None:
+            plain = True  # DeepSeek-VL2's small decoders keep keys and values of every head
+        if plain or kind not in ATTENTION:
             return super().layer(config, kind, index)
         return self.latent(config, kind, index)
 

@@ -68,11 +68,11 @@ def cycle(*kinds: str) -> Rule:
 
 def upper_layers(config: Config, layers: int) -> list[str]:
     """Qwen2 and Qwen3: layers from `max_window_layers` on slide, when windows are switched on."""
-    window = config.optional_count("sliding_window", least=0)
-    if config.value("use_sliding_window") is not None and not config.flag("use_sliding_window"):
-        window = None
+    off = config.value("use_sliding_window") is not None and not config.flag("use_sliding_window")
+    if off or config.optional_count("sliding_window", least=0) is None:
+        return [FULL] * layers
     start = config.count_or("max_window_layers", layers)
-    return [SLIDING if window is not None and i >= start else FULL for i in range(layers)]
+    return [SLIDING if i >= start else FULL for i in range(layers)]
 
 
 def qwen2_moe(config: Config, layers: int) -> list[str]:
@@ -87,6 +87,8 @@ def exaone(config: Config, layers: int) -> list[str]:
     if config.optional_count("sliding_window", least=0) is None:
         return [FULL] * layers
     pattern = config.value("sliding_window_pattern", 4)
+    if pattern == "":
+        raise config.contradiction("`sliding_window_pattern` is empty.")
     if isinstance(pattern, str):
         # The class cannot read the letters ("LLLG") that EXAONE's own files use: L slides.
         return [SLIDING if pattern[i % len(pattern)] == "L" else FULL for i in range(layers)]
@@ -229,6 +231,9 @@ def minimax_m3(config: Config, layers: int) -> list[str]:
     freq = stated.get("sparse_attention_freq")
     if not isinstance(freq, list):
         return [FULL] * layers
+    if len(freq) != layers:
+        message = f"`sparse_attention_freq` lists {len(freq)} layers of {layers}."
+        raise config.contradiction(message)
     return ["minimax_m3_sparse" if sparse else FULL for sparse in cast("list[object]", freq)]
 
 

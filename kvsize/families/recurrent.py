@@ -12,6 +12,7 @@ from kvsize.config import Config
 from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
 from kvsize.layers import Layer, NoCache, RecurrentState, State
+from kvsize.model import Guess
 from kvsize.units import pad
 
 
@@ -104,6 +105,8 @@ class NemotronH(Decoder):
         if pattern is None:
             return [patterns.LINEAR, "moe", patterns.FULL, "mlp"]
         unknown = set(pattern) - set(self.letters)
+        if not pattern:
+            raise self.config.contradiction("`hybrid_override_pattern` is empty.")
         if unknown:
             letter = min(unknown)
             message = f"`hybrid_override_pattern` has the letter '{letter}', not one of M * E -."
@@ -157,7 +160,8 @@ class Zamba2(Decoder):
                 + [hybrid]
                 + [linear] * 2
             )
-        return [patterns.LEGACY_NAMES.get(kind, kind) for kind in listed]
+        kinds = [patterns.LEGACY_NAMES.get(kind, kind) for kind in listed]
+        return self.checked(kinds, self.num_hidden_layers())
 
     def head_dim(self, config: Config, heads: int) -> int:
         """Always 2 × hidden_size // num_attention_heads (Zamba2Config.__post_init__)."""
@@ -239,10 +243,36 @@ class MiniMaxText(Decoder):
         "the model brings its own MiniMaxCache, which only grows"
     )
 
+    def layer_types(self) -> list[str]:
+        """As the class has them; it does not read the published files' `attn_type_list`."""
+        kinds = super().layer_types()
+        listed = self.config.counts("attn_type_list")
+        if listed is not None and [kind == 1 for kind in listed] != [
+            kind == patterns.FULL for kind in kinds
+        ]:
+            told = "the file's `attn_type_list` names other full layers than transformers makes."
+            self.guesses.append(Guess("KV010", told))
+        return kinds
+
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """A head_dim × head_dim state per head."""
         heads, _, head_dim, _ = self.heads(config, patterns.FULL)
         return RecurrentState(states=(recurrent(heads, head_dim, head_dim, dtype=None),))
+
+
+class MiniMaxText01(MiniMaxText):
+    """MiniMax-Text-01 and M1 as published (remote code): `attn_type_list` says 1 for full."""
+
+    def layer_types(self) -> list[str]:
+        """Full where the list says 1, lightning attention where it says 0."""
+        listed = self.config.counts("attn_type_list")
+        if listed is None:
+            return super().layer_types()
+        kinds = [patterns.FULL if kind == 1 else patterns.LINEAR for kind in listed]
+        self.guesses.append(
+            Guess("KV010", "transformers' MiniMax class does not read `attn_type_list`; this does.")
+        )
+        return self.checked(kinds, self.num_hidden_layers())
 
 
 class RecurrentGemma(Decoder):

@@ -27,6 +27,18 @@ KV_HEADS = (
     "num_query_groups",
 )
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
+# Keys of linear attention and state spaces: what such layers keep cannot be guessed.
+RECURRENT = (
+    "attn_type_list",
+    "linear_attn_config",
+    "layer_group_size",
+    "mamba_d_state",
+    "mamba_step",
+    "ssm_state_size",
+    "ssm_cfg",
+    "decay_low_rank_dim",
+    "retention_heads",
+)
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "head_size")
 
 
@@ -60,8 +72,7 @@ class Generic(Latent):
         kv_heads = self.num_key_value_heads(config, heads)
         head_dim = first_count(config, HEAD_DIM)
         if head_dim is None:
-            head_dim = config.count(*HIDDEN) // heads
-            config.note("head_dim", head_dim, "hidden_size // num_attention_heads")
+            head_dim = self.divided(config, config.count(*HIDDEN), heads)
         return heads, kv_heads, head_dim, head_dim
 
     def num_key_value_heads(self, config: Config, heads: int) -> int:
@@ -118,12 +129,20 @@ class NemotronNas(Generic):
     def listed_heads(self) -> tuple[Layer, ...]:
         """DeciLM-7B: `num_key_value_heads_per_layer`."""
         listed = self.config.counts("num_key_value_heads_per_layer", least=1)
-        return super().layers() if listed is None else tuple(self.full(n) for n in listed)
+        if listed is None:
+            return super().layers()
+        layers = self.num_hidden_layers()
+        if len(listed) != layers:
+            message = f"`num_key_value_heads_per_layer` lists {len(listed)} of {layers} layers."
+            raise self.config.contradiction(message)
+        return tuple(self.full(n) for n in listed)
 
     def full(self, kv_heads: int) -> FullAttention:
         """Full attention with `kv_heads` heads."""
         heads = self.config.count(*HEADS)
-        head_dim = first_count(self.config, HEAD_DIM) or self.config.count(*HIDDEN) // heads
+        head_dim = first_count(self.config, HEAD_DIM)
+        if head_dim is None:
+            head_dim = self.divided(self.config, self.config.count(*HIDDEN), heads)
         return FullAttention(
             num_attention_heads=heads,
             num_key_value_heads=kv_heads,
@@ -176,6 +195,13 @@ class Unknown(Generic):
 
     def layer_types(self) -> list[str]:
         """Kinds that the common decoder knows; a file with others cannot be guessed."""
+        recurrent = next((key for key in RECURRENT if self.config.has(key)), None)
+        if recurrent is not None:
+            message = (
+                f"`{recurrent}` tells of layers with a recurrent state, whose shape in model type "
+                f"'{self.config.model_type}' is not known."
+            )
+            raise self.config.contradiction(message)
         kinds = super().layer_types()
         plain = {patterns.FULL, patterns.SLIDING, patterns.CHUNKED}
         other = next((kind for kind in kinds if kind not in plain), None)

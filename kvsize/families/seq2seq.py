@@ -37,7 +37,9 @@ class FlatSeq2Seq(Decoder):
         kv_heads = heads
         if config.model_type == "moonshine":
             kv_heads = config.optional_count(KV_HEADS[0]) or heads
-        dim = config.optional_count("d_kv") or config.count("hidden_size", "d_model") // heads
+        dim = config.optional_count("d_kv")
+        if dim is None:
+            dim = self.divided(config, config.count("hidden_size", "d_model"), heads)
         return heads, kv_heads, dim, dim
 
     def layers(self) -> tuple[Layer, ...]:

@@ -241,3 +241,73 @@ def test_every_reader_exists_and_no_type_has_two() -> None:
     for reader, listed in READERS.items():
         for model_type in listed.split():
             assert family(model_type).__name__ == reader.split(".")[1]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "exaone4", "sliding_window_pattern": ""}, r"is empty"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": ""}, r"is empty"),
+        ({"model_type": "zamba2", "layers_block_type": ["hybrid"]}, r"lists 1 layers"),
+        (
+            {"model_type": "laguna", "num_attention_heads_per_layer": [4, 4]},
+            r"`num_attention_heads_per_layer` lists 2 layers, too few",
+        ),
+        (
+            {"model_type": "gemma3n_text", "num_kv_shared_layers": 7},
+            r"`num_kv_shared_layers` 7 exceeds `num_hidden_layers` 6",
+        ),
+        (
+            {"model_type": "deci", "num_key_value_heads_per_layer": [2]},
+            r"`num_key_value_heads_per_layer` lists 1 of 6 layers",
+        ),
+        (
+            {"model_type": "bart", "hidden_size": 2, "decoder_attention_heads": 4},
+            r"`hidden_size` 2 is less than `num_attention_heads` 4",
+        ),
+        (
+            {"model_type": "acme_lm", "hidden_size": 2},
+            r"`hidden_size` 2 is less than `num_attention_heads` 4",
+        ),
+        # What recurrent layers of an unknown type keep cannot be guessed.
+        ({"model_type": "acme_lm", "mamba_d_state": 16}, r"`mamba_d_state` tells of layers"),
+    ],
+)
+def test_nothing_is_sized_that_cannot_be(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(kvsize.ConfigError, match=message):
+        kvsize.load(PLAIN | config)
+
+
+def test_keys_that_decide_nothing_do_no_harm() -> None:
+    off = {"use_sliding_window": False, "sliding_window": -1, "max_window_layers": 20_000}
+    model = kvsize.load(PLAIN | {"model_type": "qwen2", "max_position_embeddings": 1e30} | off)
+    assert {type(layer) for layer in model.layers} == {FullAttention}
+    assert model.context_limit is None
+
+
+def test_a_nested_name_only_the_parent_knows() -> None:
+    text = PLAIN | {"model_type": "exaone4_5_text", "sliding_window": 16}
+    model = kvsize.load({"model_type": "exaone4_5", "text_config": text})
+    assert [type(layer) for layer in model.layers[:4]] == [SlidingAttention] * 3 + [FullAttention]
+    assert model.guesses == ()
+
+
+def test_deepseek_without_a_latent() -> None:
+    text = PLAIN | {"model_type": "deepseek_v2", "use_mla": False, "kv_lora_rank": None}
+    model = kvsize.load({"model_type": "deepseek_vl_v2", "language_config": text})
+    assert {type(layer) for layer in model.layers} == {FullAttention}
+
+
+def test_minimax_lists_its_full_layers() -> None:
+    listed = {"attn_type_list": [0, 0, 0, 0, 0, 1]}
+    assert "".join(kinds(PLAIN | {"model_type": "minimax_text_01"} | listed)) == "RRRRRF"
+    model = kvsize.load(PLAIN | {"model_type": "minimax"} | listed)
+    assert [guess.code for guess in model.guesses] == ["KV010"]
+
+
+def test_no_comparison_costs_the_figure_itself() -> None:
+    from kvsize.elsewhere import other_engines
+
+    without_attention = {"model_type": "kimi_linear", "num_hidden_layers": 4}
+    model = kvsize.load(PLAIN | without_attention)
+    assert all(other.total_bytes > 0 for other in other_engines(model, 1024, 0))

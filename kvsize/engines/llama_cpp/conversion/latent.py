@@ -13,6 +13,8 @@ from kvsize.model import Model
 def latent(model: Model) -> Metadata:
     """DeepseekV2Model: latents as the keys of one head; no window's latent among them."""
     layers = [layer for layer in model.layers if isinstance(layer, LatentAttention)]
+    if not layers:
+        raise unknown(model, "no layer of it attends")
     full = next((layer for layer in layers if layer.sliding_window is None), layers[0])
     return {
         "attention.head_count": same(
