@@ -102,11 +102,15 @@ class HybridLayer(Record, kw_only=True):
 
 
 class CrossAttention(Record, kw_only=True):
-    """Keys and values of the encoder's (or an image's) tokens, stored once, never growing."""
+    """Keys and values of the encoder's (or an image's) tokens, stored once, never growing.
+
+    `sliding_window`: of the decoder's own layer, where the cache keeps no more of the encoder.
+    """
 
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
+    sliding_window: int | None = None
 
 
 class NoCache(Record, kw_only=True):

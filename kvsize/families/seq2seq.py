@@ -23,6 +23,18 @@ HEADS = (
 )
 KV_HEADS = ("decoder_num_key_value_heads", "num_key_value_heads")
 
+# Decoders whose classes have cross-attention only where the config asks for it.
+CROSS_WHEN_ASKED = frozenset(
+    """
+    bert bert-generation big_bird camembert data2vec-text electra ernie gpt2 gpt_bigcode
+    megatron-bert rembert roberta roberta-prelayernorm roc_bert roformer xglm xlm-roberta
+    xlm-roberta-xl xmod
+    """.split()
+)
+# generate() makes the cross-attention's cache from the same config, windows included; these
+# classes make one without windows (`_prepare_cache_for_generation`, transformers 5.24.0).
+WHOLE_CROSS = {"t5_gemma_module", "t5gemma2_decoder"}
+
 
 class FlatSeq2Seq(Decoder):
     """Encoder and decoder in one flat file: `decoder_*` keys describe the decoder."""
@@ -54,6 +66,9 @@ class FlatSeq2Seq(Decoder):
 
 def cross_layers(own: tuple[Layer, ...], config: Config) -> tuple[Layer, ...]:
     """A cross-attention layer for every self-attention layer: the same heads, but in Dia."""
+    if config.model_type in CROSS_WHEN_ASKED and not config.flag("add_cross_attention"):
+        empty = NoCache(reason="a decoder without cross-attention (add_cross_attention)")
+        return (empty,) * len(own)
     return tuple(_cross(layer, config) for layer in own)
 
 
@@ -67,10 +82,16 @@ def _cross(layer: Layer, config: Config) -> Layer:
             num_key_value_heads=config.count("cross_num_key_value_heads"),
             head_dim=config.count("cross_head_dim"),
         )
+    window = None
+    if config.model_type not in WHOLE_CROSS:
+        window = getattr(attention, "sliding_window", None) or getattr(
+            attention, "attention_chunk_size", None
+        )
     return CrossAttention(
         num_attention_heads=attention.num_attention_heads,
         num_key_value_heads=attention.num_key_value_heads,
         head_dim=attention.head_dim,
+        sliding_window=window,
     )
 
 

@@ -26,7 +26,17 @@ from kvsize.layers import (
 from kvsize.model import Model
 from kvsize.results import LayerGroup, Size
 
-__all__ = ["NAME", "NEWEST", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "size", "tensors"]
+__all__ = [
+    "NAME",
+    "NEWEST",
+    "NOT_MODELLED",
+    "OPTIONS",
+    "TITLE",
+    "VERSIONS",
+    "cached",
+    "size",
+    "tensors",
+]
 
 NAME = "transformers"
 TITLE = "Hugging Face transformers: DynamicCache, StaticCache and QuantizedCache"
@@ -42,7 +52,7 @@ WITHOUT_PEAK = (CompressedAttention, ReferenceAttention, ReturnedWindow)
 def size(model: Model, request: Request) -> Size:
     """The bytes that the cache's tensors hold, their storages, and the peak while it grows."""
     form = form_of(model, request)
-    layers = _layers(model, form)
+    layers = cached(model, form)
     per_layer = _held(layers, form)
     layer_bytes = tuple(sum(t.total_bytes for t in layer) for layer in per_layer)
     total_bytes = sum(layer_bytes)
@@ -69,10 +79,10 @@ def size(model: Model, request: Request) -> Size:
 def tensors(model: Model, request: Request) -> list[tuple[CacheTensor, ...]]:
     """Every tensor of the cache, layer by layer, in the cache object's order."""
     form = form_of(model, request)
-    return _held(_layers(model, form), form)
+    return _held(cached(model, form), form)
 
 
-def _layers(model: Model, form: Form) -> Sequence[CachedLayer]:
+def cached(model: Model, form: Form) -> Sequence[CachedLayer]:
     """The model's layers as this kind of cache holds them in this version."""
     layers = form.rules.layers(model, "static" if form.cache == "static" else "dynamic")
     if form.cache == "quantized":

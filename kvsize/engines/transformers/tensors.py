@@ -82,8 +82,7 @@ def layer_tensors(layer: CachedLayer, form: Form) -> Iterator[CacheTensor]:
         case RecurrentState():
             yield from _states(layer, form)
         case CrossAttention():
-            tokens = form.encoder_tokens
-            span = Span(tokens, tokens, tokens)
+            span = _cross_span(layer.sliding_window, form)
             heads, dim = layer.num_key_value_heads, layer.head_dim
             yield _kv("keys", heads, span, dim, form)
             yield _kv("values", heads, span, dim, form)
@@ -137,6 +136,16 @@ def _span(window: int | None, form: Form) -> Span:
         return Span(tokens, tokens, tokens, "window")
     stored = min(tokens, window) if form.decoded else tokens
     return Span(min(tokens, window - 1), stored, tokens, "window")
+
+
+def _cross_span(window: int | None, form: Form) -> Span:
+    """The encoder's tokens, which come at once and never grow: a dynamic window stays a view."""
+    tokens = form.encoder_tokens
+    if form.cache == "static":
+        tokens = tokens if window is None else min(window, tokens)
+        return Span(tokens, tokens, tokens)
+    kept = tokens if window in {None, 1} else min(tokens, (window or 1) - 1)
+    return Span(kept, tokens, tokens)
 
 
 def _kv(name: str, heads: int, span: Span, width: int, form: Form) -> CacheTensor:

@@ -1,0 +1,152 @@
+"""A real model with random weights, fed a prompt and then single tokens, with a cache."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.models.auto import modeling_auto
+
+# The model mappings whose classes generate with a cache: encoder-decoders first.
+SEQ2SEQ = (
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+)
+CAUSAL = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
+GENERATING = (
+    *SEQ2SEQ,
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+    CAUSAL,
+)
+# Ids below FIRST_ID are special in many vocabularies, and those from TOP_ID on in the toys'.
+FIRST_ID, TOP_ID = 5, 80
+CACHE_KEYWORDS = ("cache", "past_key_values", "cache_params", "state", "mems")
+# Their forward takes all the tokens each time and skips those in the cache itself.
+FED_ALL_TOKENS = {"CpmAntForCausalLM"}
+
+
+def class_name(names: str | tuple[str, ...]) -> str:
+    """The first class of a mapping's entry."""
+    return names if isinstance(names, str) else names[0]
+
+
+def model_types() -> dict[str, str]:
+    """Every model type that generates, with the class that does.
+
+    A type that is both an encoder-decoder and, by its decoder alone, a causal model is there
+    twice: `bart`, and `bart/causal`.
+    """
+    found: dict[str, str] = {}
+    for mapping in GENERATING:
+        for model_type, names in getattr(modeling_auto, mapping).items():
+            found.setdefault(model_type, class_name(names))
+    causal = getattr(modeling_auto, CAUSAL)
+    types = [model_type for mapping in SEQ2SEQ for model_type in getattr(modeling_auto, mapping)]
+    both = {f"{name}/causal": class_name(causal[name]) for name in types if name in causal}
+    return dict(sorted((found | both).items()))
+
+
+def candidates(config: Any, model_type: str) -> Iterator[tuple[str, Any, str]]:
+    """The classes that can run `config`: (what is built, its config, the class's name).
+
+    The model type's own class, then, for a composite model, its text decoder alone.
+    """
+    yield "whole", config, model_types()[model_type]
+    text = config.get_text_config(decoder=True)
+    causal = getattr(modeling_auto, CAUSAL)
+    if text is not config and text.model_type in causal:
+        yield "text decoder", text, class_name(causal[text.model_type])
+
+
+def build(config: Any, name: str, dtype: torch.dtype) -> Any:
+    """The model of `config`, its weights random."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        cls = getattr(transformers, name)
+        return cls._from_config(config, dtype=dtype).eval()  # noqa: SLF001 - what from_config calls
+
+
+@dataclass
+class EncoderOutput(BaseModelOutputWithPooling):
+    """An encoder's output with everything that some decoder asks of it."""
+
+    attention_mask: Any = None
+    router_logits: Any = None
+    encoder_router_logits: Any = None
+
+
+class Runner:
+    """Feeds one model; remembers which keyword its forward takes for the cache."""
+
+    def __init__(self, model: Any, batch: int, encoder_tokens: int) -> None:
+        self.model = model
+        self.batch = batch
+        parameters = inspect.signature(model.forward).parameters
+        self.cache_keyword = next((key for key in CACHE_KEYWORDS if key in parameters), None)
+        self.encoder_decoder = bool(model.config.is_encoder_decoder)
+        self.encoder = self._encoder_output(encoder_tokens) if self.encoder_decoder else None
+
+    def _encoder_output(self, tokens: int) -> EncoderOutput:
+        """What an encoder would hand over: only its shape matters to the cache."""
+        decoder = self.model.config.get_text_config(decoder=True)
+        width = getattr(decoder, "cross_hidden_size", None) or decoder.hidden_size
+        weights = next(self.model.parameters())
+        shape = (self.batch, tokens, width)
+        states = torch.randn(shape, dtype=weights.dtype, device=weights.device)
+        return EncoderOutput(last_hidden_state=states, pooler_output=states)
+
+    def cache(self, kind: str, length: int) -> Any:
+        """The cache that generate() would make; None where the model makes its own.
+
+        `kind`: dynamic or static, the latter for `length` tokens.
+        """
+        model = self.model
+        if not getattr(model, "_supports_default_dynamic_cache", lambda: True)():
+            return None
+        settings = copy.deepcopy(model.generation_config)
+        settings.cache_implementation = "static" if kind == "static" else None
+        settings.num_beams = settings.num_return_sequences = 1
+        # A model remembers its longest static cache and makes the next as long.
+        model._previous_max_cache_length = -1  # noqa: SLF001
+        made: dict[str, Any] = {"encoder_outputs": (self.encoder.last_hidden_state,)} if self.encoder else {}
+        model._prepare_cache_for_generation(settings, made, None, self.batch, length)  # noqa: SLF001
+        return next((made[key] for key in CACHE_KEYWORDS if key in made), None)
+
+    def ids(self, length: int) -> torch.Tensor:
+        """Random token ids, the same for the same length."""
+        generator = torch.Generator().manual_seed(length)
+        return torch.randint(FIRST_ID, TOP_ID, (self.batch, length), generator=generator)
+
+    def feed(self, ids: torch.Tensor, seen: int, cache: Any) -> tuple[Any, Any]:
+        """One forward pass over the tokens after the first `seen`: its output, and the cache.
+
+        A cache of None lets the model make its own.
+        """
+        if type(self.model).__name__ not in FED_ALL_TOKENS:
+            ids = ids[:, seen:]
+        keywords: dict[str, Any] = {"use_cache": True}
+        if cache is not None and self.cache_keyword is not None:
+            keywords[self.cache_keyword] = cache
+        output = self._forward(ids, keywords)
+        returned = (output.get(key) for key in CACHE_KEYWORDS)
+        return output, next((found for found in returned if found is not None), cache)
+
+    def logits(self, ids: torch.Tensor) -> torch.Tensor:
+        """The logits of all tokens, without a cache."""
+        logits: torch.Tensor = self._forward(ids, {"use_cache": False}).logits
+        return logits
+
+    def _forward(self, ids: torch.Tensor, keywords: dict[str, Any]) -> Any:
+        if self.encoder is None:
+            keywords["input_ids"] = ids
+        else:
+            keywords |= {"encoder_outputs": self.encoder, "decoder_input_ids": ids}
+        with torch.no_grad():
+            return self.model(**keywords)

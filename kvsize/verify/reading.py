@@ -1,0 +1,88 @@
+"""The tensors that a transformers cache object really holds, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kvsize.verify.records import Held, HeldLayer
+
+# Lengths and positions of the cache itself, not of the model: 8 bytes each.
+BOOKKEEPING = ("_sliding_window_tensor", "cumulative_length")
+
+
+def read_cache(cache: Any) -> list[HeldLayer]:
+    """Every layer of `cache`; an encoder-decoder's self-attention layers, then its cross ones."""
+    if hasattr(cache, "self_attention_cache"):
+        return read_cache(cache.self_attention_cache) + read_cache(cache.cross_attention_cache)
+    return [read_layer(layer) for layer in cache.layers]
+
+
+def read_layer(layer: Any) -> HeldLayer:
+    """The tensors among a layer's attributes, each storage counted once."""
+    seen: set[int] = set()
+    held: list[Held] = []
+    shown: set[tuple[int, int, tuple[int, ...]]] = set()
+    for name, tensor in named_tensors(layer):
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # noqa: SLF001 - meta storages have no address; the object has one
+        place = (key, tensor.storage_offset(), tuple(tensor.shape))
+        if place in shown:
+            continue  # one tensor under two names
+        shown.add(place)
+        new = key not in seen
+        seen.add(key)
+        held.append(_held(name, tensor, storage.nbytes() if new else 0))
+    return HeldLayer(type(layer).__name__, tuple(held))
+
+
+def _held(name: str, tensor: torch.Tensor, storage_bytes: int) -> Held:
+    return Held(
+        name=name,
+        shape=tuple(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        total_bytes=tensor.numel() * tensor.element_size(),
+        storage_bytes=storage_bytes,
+    )
+
+
+def named_tensors(owner: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor an object keeps in its attributes, in dicts and lists of them."""
+    for name, value in vars(owner).items():
+        if name.startswith("_quantized_"):
+            yield from _quantized(name, value)
+        elif not name.endswith(BOOKKEEPING):
+            yield from _tensors(name, value)
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    match value:
+        case torch.Tensor():
+            yield name, value
+        case dict():
+            for key, item in value.items():
+                yield from _tensors(f"{name}[{key}]", item)
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from _tensors(f"{name}[{index}]", item)
+        case _:
+            return
+
+
+def _quantized(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The packed elements, scale and zero point of quanto, hqq and fp8 layers."""
+    match value:
+        case None:
+            return
+        case (torch.Tensor() as packed, dict() as meta):
+            parts = {"": packed, " scale": meta["scale"], " zero": meta["zero"]}
+        case (torch.Tensor() as packed, torch.Tensor() as scale):
+            parts = {"": packed, " scale": scale}
+        case _:
+            # quanto's tensor wraps a packed one (optimum-quanto 0.2.7, tensor/weights/qbits.py).
+            packed = value._data._data  # noqa: SLF001
+            parts = {"": packed, " scale": value._scale, " shift": value._shift}  # noqa: SLF001
+    for part, tensor in parts.items():
+        yield name + part, tensor
