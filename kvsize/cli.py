@@ -366,4 +366,5 @@ COMMANDS: dict[str, tuple[Callable[..., Text], str | None]] = {
 ELSEWHERE = {
     "fit": "kvsize.capacity.command",
     "gpus": "kvsize.capacity.command",
+    "verify": "kvsize.verify.command",
 }

@@ -25,11 +25,27 @@ KV_HEADS = ("decoder_num_key_value_heads", "num_key_value_heads")
 
 # Decoders whose classes have cross-attention only where the config asks for it.
 CROSS_WHEN_ASKED = frozenset(
-    """
-    bert bert-generation big_bird camembert data2vec-text electra ernie gpt2 gpt_bigcode
-    megatron-bert rembert roberta roberta-prelayernorm roc_bert roformer xglm xlm-roberta
-    xlm-roberta-xl xmod
-    """.split()
+    [
+        "bert",
+        "bert-generation",
+        "big_bird",
+        "camembert",
+        "data2vec-text",
+        "electra",
+        "ernie",
+        "gpt2",
+        "gpt_bigcode",
+        "megatron-bert",
+        "rembert",
+        "roberta",
+        "roberta-prelayernorm",
+        "roc_bert",
+        "roformer",
+        "xglm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xmod",
+    ]
 )
 # generate() makes the cross-attention's cache from the same config, windows included; these
 # classes make one without windows (`_prepare_cache_for_generation`, transformers 5.24.0).

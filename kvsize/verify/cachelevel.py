@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-
 from typing import Any
 
 from kvsize.engines.options import Request

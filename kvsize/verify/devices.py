@@ -78,7 +78,7 @@ class Cuda:
         return int(torch.cuda.mem_get_info(0)[0])
 
     def memory(self) -> Memory:
-        """torch's own counters."""
+        """Torch's own counters."""
         torch.cuda.synchronize()
         stats = torch.cuda.memory_stats(0)
         return Memory(

@@ -105,9 +105,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def rows(
-    predicted: Sequence[tuple[CacheTensor, ...]], real: Sequence[HeldLayer]
-) -> list[Row]:
+def rows(predicted: Sequence[tuple[CacheTensor, ...]], real: Sequence[HeldLayer]) -> list[Row]:
     """Layers with equal predictions and equal tensors together, in order of first appearance."""
     found: dict[tuple[object, ...], list[int]] = {}
     for index, (tensors, layer) in enumerate(zip(predicted, real, strict=False)):

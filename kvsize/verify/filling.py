@@ -22,7 +22,7 @@ def check_fillable(model: Model) -> None:
     compressed = any(isinstance(layer, CompressedAttention) for layer in model.layers)
     if compressed or model.cache_class is not None:
         message = f"the cache of {model.name} is filled by its model's own code alone."
-        raise UsageError(message, "use --level model, which runs that code.")
+        raise UsageError(message, "`kvsize MODEL` sizes it; there is nothing to fill from outside.")
 
 
 class Filler:
@@ -32,7 +32,7 @@ class Filler:
     wraps the making of what a model would hand over.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run is made of
         self,
         cache: Any,
         model: Model,
@@ -61,7 +61,7 @@ class Filler:
             if not self.is_cross[index]:
                 self._feed_layer(index, parts, tokens)
                 own += 1
-            elif self.seen == 0 and "keys" in parts:
+            elif self.seen == 0 and "keys" in parts and self.cross is not None:
                 keys, values = self._keys_and_values(parts, encoder_tokens)
                 self.cross.update(keys, values, index - self.is_cross.index(True))
         self.seen += tokens

@@ -70,7 +70,7 @@ def build(config: Any, name: str, dtype: torch.dtype) -> Any:
     torch.manual_seed(0)
     with torch.no_grad():
         cls = getattr(transformers, name)
-        return cls._from_config(config, dtype=dtype).eval()  # noqa: SLF001 - what from_config calls
+        return cls._from_config(config, dtype=dtype).eval()
 
 
 @dataclass
@@ -115,7 +115,9 @@ class Runner:
         settings.num_beams = settings.num_return_sequences = 1
         # A model remembers its longest static cache and makes the next as long.
         model._previous_max_cache_length = -1  # noqa: SLF001
-        made: dict[str, Any] = {"encoder_outputs": (self.encoder.last_hidden_state,)} if self.encoder else {}
+        made: dict[str, Any] = (
+            {"encoder_outputs": (self.encoder.last_hidden_state,)} if self.encoder else {}
+        )
         model._prepare_cache_for_generation(settings, made, None, self.batch, length)  # noqa: SLF001
         return next((made[key] for key in CACHE_KEYWORDS if key in made), None)
 

@@ -63,9 +63,7 @@ def first_difference(
     `prefill`: the cache has seen one forward pass only, so storages are those after a prefill.
     """
     if len(predicted) != len(real):
-        return Difference(
-            min(len(predicted), len(real)), "", "layers", len(predicted), len(real)
-        )
+        return Difference(min(len(predicted), len(real)), "", "layers", len(predicted), len(real))
     for index, (tensors, layer) in enumerate(zip(predicted, real, strict=True)):
         found = _layer_difference(index, tensors, layer, prefill=prefill)
         if found is not None:

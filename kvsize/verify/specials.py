@@ -56,14 +56,28 @@ def token_map(image: int = 100) -> dict[str, Any]:
 LINEAR, FULL = "linear_attention", "full_attention"
 
 SPECIAL: dict[str, Special] = {
-    "bailing_hybrid": lambda d: {"layer_group_size": 3},
-    "bamba": lambda d: {"attn_layer_indices": [1], **mamba_heads(d, "mamba_n_heads", "mamba_d_head")},
+    "bailing_hybrid": lambda _: {"layer_group_size": 3},
+    "bamba": lambda d: {
+        "attn_layer_indices": [1],
+        **mamba_heads(d, "mamba_n_heads", "mamba_d_head"),
+    },
     "chameleon": lambda _: token_map(),
     "codegen": lambda _: {"rotary_dim": 8},
     "cohere_compass_text": lambda _: per_layer_rope("sliding_attention", FULL),
     "cosmos3_edge_text": sections,
-    "dia": lambda _: {"decoder_config": {"cross_hidden_size": 32, "cross_num_attention_heads": 4, "cross_num_key_value_heads": 2, "cross_head_dim": 8}},
-    "dory": lambda d: {"n_input_layers": 1, "n_output_layers": 1, "num_hidden_layers": d.layers or 4},
+    "dia": lambda _: {
+        "decoder_config": {
+            "cross_hidden_size": 32,
+            "cross_num_attention_heads": 4,
+            "cross_num_key_value_heads": 2,
+            "cross_head_dim": 8,
+        }
+    },
+    "dory": lambda d: {
+        "n_input_layers": 1,
+        "n_output_layers": 1,
+        "num_hidden_layers": d.layers or 4,
+    },
     "dots3_note_text": lambda d: {
         "num_key_value_heads": d.heads,
         "swa_num_attention_heads": 2,
@@ -77,7 +91,10 @@ SPECIAL: dict[str, Special] = {
     "emu3": lambda _: token_map(),
     "emu3_text_model": lambda _: {"pad_token_id": 0},
     "encoder-decoder": lambda _: {"decoder": {"is_decoder": True, "add_cross_attention": True}},
-    "ernie4_5_vl_moe_text": lambda _: {"moe_intermediate_size": [32, 16], **rope(mrope_section=[3, 3, 2])},
+    "ernie4_5_vl_moe_text": lambda _: {
+        "moe_intermediate_size": [32, 16],
+        **rope(mrope_section=[3, 3, 2]),
+    },
     "gemma3n_text": lambda d: {
         "num_kv_shared_layers": (d.layers or 35) // 2 if d.layers else ...,
         "altup_num_inputs": 2,
@@ -90,7 +107,11 @@ SPECIAL: dict[str, Special] = {
     "glm4v_text": sections,
     "glm5_next_text": lambda _: {"index_kpool": 4},
     "glm_ocr_text": sections,
-    "gpt_neo": lambda d: {"attention_types": [[["global", "local"], (d.layers or 24) // 2]], "num_layers": 2 * ((d.layers or 24) // 2), "window_size": d.window or 256},
+    "gpt_neo": lambda d: {
+        "attention_types": [[["global", "local"], (d.layers or 24) // 2]],
+        "num_layers": 2 * ((d.layers or 24) // 2),
+        "window_size": d.window or 256,
+    },
     "gptj": lambda _: {"rotary_dim": 8},
     "granite_docling": lambda d: {"vision_config": {"out_hidden_size": d.hidden or 64}},
     "granitemoehybrid": lambda d: {
@@ -103,19 +124,29 @@ SPECIAL: dict[str, Special] = {
     "hy_v4_vl_text": lambda _: rope(mrope_section=[2, 1, 1]),
     "inkling2": lambda d: {"vision_config": {"text_hidden_size": d.hidden}},
     "inkling2_loop": lambda d: {"vision_config": {"text_hidden_size": d.hidden}},
-    "inkling_mm_model": lambda d: {"vision_config": {"text_hidden_size": d.hidden}, "audio_config": {"text_hidden_size": d.hidden}},
+    "inkling_mm_model": lambda d: {
+        "vision_config": {"text_hidden_size": d.hidden},
+        "audio_config": {"text_hidden_size": d.hidden},
+    },
     "jamba": lambda _: {"attn_layer_period": 3, "attn_layer_offset": 1},
-    "kimi_linear": lambda d: {"layer_types": kinds(d, LINEAR, FULL)} if d.layers and d.layers < 5 else {},
+    "kimi_linear": lambda d: (
+        {"layer_types": kinds(d, LINEAR, FULL)} if d.layers and d.layers < 5 else {}
+    ),
     "lfm2_moe": lambda d: {"layer_types": kinds(d, "conv", FULL, default=32)},
     "mamba2": lambda d: mamba_heads(d, "num_heads", "head_dim"),
     "ministral": own_head_dim,
     "moonshine_streaming": lambda d: {"num_key_value_heads": d.kv_heads},
-    "nemotron_h": lambda d: {"num_hidden_layers": ..., **mamba_heads(d, "mamba_num_heads", "mamba_head_dim"), "layers_block_type": kinds(d, "mamba", "moe", "attention", "mlp"), "n_groups": 2},
+    "nemotron_h": lambda d: {
+        "num_hidden_layers": ...,
+        **mamba_heads(d, "mamba_num_heads", "mamba_head_dim"),
+        "layers_block_type": kinds(d, "mamba", "moe", "attention", "mlp"),
+        "n_groups": 2,
+    },
     "paddleocr_vl_text": sections,
     "qwen2_5_omni_text": sections,
     "qwen2_5_vl_text": sections,
     "qwen2_vl_text": sections,
-    "qwen4_exp_text": lambda d: {
+    "qwen4_exp_text": lambda _: {
         "hc_count": 2,
         "hc_lowrank": 8,
         "indexer_n_heads": 2,
@@ -127,12 +158,23 @@ SPECIAL: dict[str, Special] = {
         "ple_embed_dim": 16,
     },
     "reformer": lambda _: {"is_decoder": True},
-    "speech-encoder-decoder": lambda _: {"decoder": {"is_decoder": True, "add_cross_attention": True}},
-    "step3p7_text": lambda d: {"sliding_window": d.window, **per_layer_rope("sliding_attention", FULL)},
+    "speech-encoder-decoder": lambda _: {
+        "decoder": {"is_decoder": True, "add_cross_attention": True}
+    },
+    "step3p7_text": lambda d: {
+        "sliding_window": d.window,
+        **per_layer_rope("sliding_attention", FULL),
+    },
     "step3p5": lambda d: {"sliding_window": d.window, **per_layer_rope("sliding_attention", FULL)},
-    "vision-encoder-decoder": lambda _: {"decoder": {"is_decoder": True, "add_cross_attention": True}},
+    "vision-encoder-decoder": lambda _: {
+        "decoder": {"is_decoder": True, "add_cross_attention": True}
+    },
     "xmod": lambda _: {"languages": ["en_XX"], "default_language": "en_XX"},
-    "zamba": lambda d: {"mamba_dt_rank": 4, "n_mamba_heads": 2},
-    "zamba2": lambda d: {"layers_block_type": kinds(d, "mamba", "hybrid", default=54), "mamba_headdim": 2 * (d.hidden or 64) // 8, "n_mamba_heads": 8},
+    "zamba": lambda _: {"mamba_dt_rank": 4, "n_mamba_heads": 2},
+    "zamba2": lambda d: {
+        "layers_block_type": kinds(d, "mamba", "hybrid", default=54),
+        "mamba_headdim": 2 * (d.hidden or 64) // 8,
+        "n_mamba_heads": 8,
+    },
     "zaya": lambda _: {"num_experts_per_tok": 1},
 }

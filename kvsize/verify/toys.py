@@ -75,9 +75,7 @@ FIELDS: dict[str, str | int] = {
         "sliding_window attention_chunk_size sliding_window_size attention_window_size", "window"
     ),
     **_names("num_experts n_routed_experts num_local_experts moe_num_experts", 4),
-    **_names(
-        "num_experts_per_tok num_experts_per_token moe_topk moe_k top_k_experts moe_top_k", 2
-    ),
+    **_names("num_experts_per_tok num_experts_per_token moe_topk moe_k top_k_experts moe_top_k", 2),
     **_names(
         """n_group topk_group n_shared_experts num_shared_experts moe_num_shared_experts
         num_expert_group""",
@@ -123,7 +121,10 @@ def toy_config(model_type: str, dims: Dims, *, thin_towers: bool = False) -> dic
     that their widths agree.
     """
     name, _, causal = model_type.partition("/")
-    made = {"model_type": name, **_section(CONFIG_MAPPING[name], dims, "thin" if thin_towers else "")}
+    made = {
+        "model_type": name,
+        **_section(CONFIG_MAPPING[name], dims, "thin" if thin_towers else ""),
+    }
     if causal:
         made |= {"is_decoder": True, "is_encoder_decoder": False}
     return made
@@ -133,7 +134,11 @@ def _section(cls: Any, dims: Dims, tower: str) -> dict[str, Any]:
     made = dict(_fields(cls, dims, tower))
     if "kv_lora_rank" in made:
         # Latent attention has one key per head, and head_dim is the rotary part's.
-        made |= {"num_key_value_heads": made["num_attention_heads"]} if "num_key_value_heads" in made else {}
+        made |= (
+            {"num_key_value_heads": made["num_attention_heads"]}
+            if "num_key_value_heads" in made
+            else {}
+        )
         made |= {"head_dim": made["qk_rope_head_dim"]} if "head_dim" in made else {}
     for key, spec in cls.sub_configs_defaults.items():
         nested, fixed = spec.config_class, hasattr(spec.config_class, "model_type")

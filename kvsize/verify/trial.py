@@ -91,8 +91,14 @@ def _compare(raw: Mapping[str, Any], runner: forward.Runner, run: Run, built: st
         return Outcome("not built", case, _reason(error))
     try:
         model = load(raw)
-        request = _request(run, model.prompt_tokens, encoder_decoder=model.root.flag("is_encoder_decoder"))
-        prompt_only = _request(Run(run.cache, run.prompt, 0), model.prompt_tokens + run.new, encoder_decoder=model.root.flag("is_encoder_decoder"))
+        request = _request(
+            run, model.prompt_tokens, encoder_decoder=model.root.flag("is_encoder_decoder")
+        )
+        prompt_only = _request(
+            Run(run.cache, run.prompt, 0),
+            model.prompt_tokens + run.new,
+            encoder_decoder=model.root.flag("is_encoder_decoder"),
+        )
         difference = first_difference(tensors(model, request), last)
         if difference is None and run.cache == "dynamic":
             predicted = tensors(model, prompt_only)
