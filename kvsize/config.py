@@ -18,7 +18,7 @@ from kvsize.errors import ConfigError
 from kvsize.record import NOTHING, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
 # Larger than any dimension or context of a real model; past it a value is an error.
 LARGEST_COUNT = 10**9
@@ -131,8 +131,10 @@ class Config:
         attribute_map = {**self._facts.get("attribute_map", {}), **older}
         self._names: dict[str, list[str]] = {}
         for public, stored in attribute_map.items():
-            self._names.setdefault(public, []).append(stored)
-            self._names.setdefault(stored, []).append(public)
+            self._names[public] = [public, stored]
+            # A class sets its fields first and what else the file has afterwards, so a value
+            # under the mapped name replaces one under the stored name.
+            self._names.setdefault(stored, [stored]).insert(0, public)
 
     # -- finding a value -------------------------------------------------------------------
     def has(self, key: str) -> bool:
@@ -163,9 +165,8 @@ class Config:
         """Transformers' config class for this model type (empty when it has none)."""
         return self._facts.get("name", "")
 
-    def _spellings(self, key: str) -> Iterator[str]:
-        yield key
-        yield from self._names.get(key, ())
+    def _spellings(self, key: str) -> Sequence[str]:
+        return self._names.get(key, (key,))
 
     # -- typed reading ---------------------------------------------------------------------
     def count(self, *keys: str) -> int:

@@ -81,3 +81,11 @@ def _one(config: Any, form: Form, length: int) -> Any:
             return cache_utils.QuantizedCache(backend, decoder, **settings)
         case _:
             return cache_utils.DynamicCache(config=decoder)
+
+
+def plain_cache(config: Any, kind: str, length: int) -> Any:
+    """A DynamicCache, or a StaticCache of `length` tokens, for a config."""
+    decoder = config.get_text_config(decoder=True)
+    if kind == "static":
+        return cache_utils.StaticCache(config=decoder, max_cache_len=length)
+    return cache_utils.DynamicCache(config=decoder)

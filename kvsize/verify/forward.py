@@ -13,6 +13,8 @@ import transformers
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.auto import modeling_auto
 
+from kvsize.verify import caches
+
 # The model mappings whose classes generate with a cache: encoder-decoders first.
 SEQ2SEQ = (
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -58,8 +60,10 @@ def candidates(config: Any, model_type: str) -> Iterator[tuple[str, Any, str]]:
 
     The model type's own class, then, for a composite model, its text decoder alone.
     """
-    yield "whole", config, model_types()[model_type]
     text = config.get_text_config(decoder=True)
+    name = model_types()[model_type]
+    whole = isinstance(config, getattr(transformers, name).config_class)
+    yield ("whole", config, name) if whole else ("text decoder", text, name)
     causal = getattr(modeling_auto, CAUSAL)
     if text is not config and text.model_type in causal:
         yield "text decoder", text, class_name(causal[text.model_type])
@@ -82,21 +86,39 @@ class EncoderOutput(BaseModelOutputWithPooling):
     encoder_router_logits: Any = None
 
 
+def streams(model: Any) -> tuple[int, str] | None:
+    """How many token streams a step has, and whether they lie beside each other or in the batch."""
+    config = model.config
+    match type(model).__name__:
+        case "DiaForConditionalGeneration":
+            return config.decoder_config.num_channels, "beside"
+        case "KyutaiSpeechToTextForConditionalGeneration":
+            return config.num_codebooks + 1, "beside"
+        case name if name.startswith("Musicgen"):
+            return config.get_text_config(decoder=True).num_codebooks, "in the batch"
+        case _:
+            return None
+
+
 class Runner:
     """Feeds one model; remembers which keyword its forward takes for the cache."""
 
-    def __init__(self, model: Any, batch: int, encoder_tokens: int) -> None:
+    def __init__(
+        self, model: Any, batch: int, encoder_tokens: int, encoder_width: int | None = None
+    ) -> None:
         self.model = model
         self.batch = batch
         parameters = inspect.signature(model.forward).parameters
         self.cache_keyword = next((key for key in CACHE_KEYWORDS if key in parameters), None)
         self.encoder_decoder = bool(model.config.is_encoder_decoder)
-        self.encoder = self._encoder_output(encoder_tokens) if self.encoder_decoder else None
+        self.encoder = None
+        if self.encoder_decoder:
+            self.encoder = self._encoder_output(encoder_tokens, encoder_width)
 
-    def _encoder_output(self, tokens: int) -> EncoderOutput:
+    def _encoder_output(self, tokens: int, width: int | None) -> EncoderOutput:
         """What an encoder would hand over: only its shape matters to the cache."""
         decoder = self.model.config.get_text_config(decoder=True)
-        width = getattr(decoder, "cross_hidden_size", None) or decoder.hidden_size
+        width = width or getattr(decoder, "cross_hidden_size", None) or decoder.hidden_size
         weights = next(self.model.parameters())
         shape = (self.batch, tokens, width)
         states = torch.randn(shape, dtype=weights.dtype, device=weights.device)
@@ -114,17 +136,28 @@ class Runner:
         settings.cache_implementation = "static" if kind == "static" else None
         settings.num_beams = settings.num_return_sequences = 1
         # A model remembers its longest static cache and makes the next as long.
+        prepare = getattr(model, "_prepare_cache_for_generation", None)
+        if prepare is None or len(inspect.signature(prepare).parameters) != 5:
+            return caches.plain_cache(model.config, kind, length)
         model._previous_max_cache_length = -1  # noqa: SLF001
-        made: dict[str, Any] = (
-            {"encoder_outputs": (self.encoder.last_hidden_state,)} if self.encoder else {}
-        )
-        model._prepare_cache_for_generation(settings, made, None, self.batch, length)  # noqa: SLF001
+        made: dict[str, Any] = {}
+        if self.encoder is not None:
+            made["encoder_outputs"] = (self.encoder.last_hidden_state,)
+        prepare(settings, made, None, self.batch, length)
         return next((made[key] for key in CACHE_KEYWORDS if key in made), None)
 
     def ids(self, length: int) -> torch.Tensor:
         """Random token ids, the same for the same length."""
         generator = torch.Generator().manual_seed(length)
-        return torch.randint(FIRST_ID, TOP_ID, (self.batch, length), generator=generator)
+        shape = (self.batch, length)
+        ids = torch.randint(FIRST_ID, TOP_ID, shape, generator=generator)
+        match streams(self.model):
+            case None:
+                return ids
+            case count, "beside":
+                return ids[..., None].repeat(1, 1, count)
+            case count, _:
+                return ids.repeat(count, 1)
 
     def feed(self, ids: torch.Tensor, seen: int, cache: Any) -> tuple[Any, Any]:
         """One forward pass over the tokens after the first `seen`: its output, and the cache.

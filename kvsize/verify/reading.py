@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,20 @@ BOOKKEEPING = ("_sliding_window_tensor", "cumulative_length")
 
 
 def read_cache(cache: Any) -> list[HeldLayer]:
-    """Every layer of `cache`; an encoder-decoder's self-attention layers, then its cross ones."""
+    """Every layer of `cache`; an encoder-decoder's self-attention layers, then its cross ones.
+
+    RWKV's list of tensors has the layers as its last axis; xLSTM keeps a tuple of states for each
+    layer, and MiniMax a list of them beside the layers (modeling files, transformers 5.24.0).
+    """
+    if isinstance(cache, list):
+        return [
+            _own("list", "state", [tensor[..., i] for tensor in cache])
+            for i in range(cache[0].shape[-1])
+        ]
+    if hasattr(cache, "rnn_state"):
+        return [_own("xLSTMCache", "rnn_state", states) for states in cache.rnn_state.values()]
+    if hasattr(cache, "linear_cache"):
+        return _minimax(cache)
     if hasattr(cache, "self_attention_cache"):
         return read_cache(cache.self_attention_cache) + read_cache(cache.cross_attention_cache)
     return [read_layer(layer) for layer in cache.layers]
@@ -36,6 +49,25 @@ def read_layer(layer: Any) -> HeldLayer:
         seen.add(key)
         held.append(_held(name, tensor, storage.nbytes() if new else 0))
     return HeldLayer(type(layer).__name__, tuple(held))
+
+
+def _own(class_name: str, name: str, states: Sequence[torch.Tensor]) -> HeldLayer:
+    """A layer of states; a slice of a larger tensor counts with its own share of the storage."""
+    named = ((f"{name}[{i}]", tensor) for i, tensor in enumerate(states))
+    return HeldLayer(
+        class_name,
+        tuple(
+            _held(label, tensor, tensor.numel() * tensor.element_size()) for label, tensor in named
+        ),
+    )
+
+
+def _minimax(cache: Any) -> list[HeldLayer]:
+    layers = {index: read_layer(layer) for index, layer in enumerate(cache.layers)}
+    for index, state in enumerate(cache.linear_cache):
+        if isinstance(state, torch.Tensor):
+            layers[index] = _own("MiniMaxCache", "recurrent_states", [state])
+    return [layers[index] for index in sorted(layers)]
 
 
 def _held(name: str, tensor: torch.Tensor, storage_bytes: int) -> Held:

@@ -56,6 +56,11 @@ def token_map(image: int = 100) -> dict[str, Any]:
 LINEAR, FULL = "linear_attention", "full_attention"
 
 SPECIAL: dict[str, Special] = {
+    "apertus1p5": lambda _: {
+        "audio_config": {"codebook_dim": 32},
+        "audio_token_offset": 90,
+        "image_token_offset": 80,
+    },
     "bailing_hybrid": lambda _: {"layer_group_size": 3},
     "bamba": lambda d: {
         "attn_layer_indices": [1],
@@ -88,12 +93,17 @@ SPECIAL: dict[str, Special] = {
         "swa_qk_nope_head_dim": 16,
         "swa_v_head_dim": 18,
     },
+    "dots3_note_audio_encoder": lambda _: {"per_layer_config": {}},
+    "dots3_note_vision_encoder": lambda _: {"per_layer_config": {}},
     "emu3": lambda _: token_map(),
     "emu3_text_model": lambda _: {"pad_token_id": 0},
     "encoder-decoder": lambda _: {"decoder": {"is_decoder": True, "add_cross_attention": True}},
     "ernie4_5_vl_moe_text": lambda _: {
         "moe_intermediate_size": [32, 16],
         **rope(mrope_section=[3, 3, 2]),
+    },
+    "fun_asr_nano": lambda d: {
+        "adaptor_config": {"hidden_size": d.hidden, "intermediate_size": (d.hidden or 64) // 4}
     },
     "gemma3n_text": lambda d: {
         "num_kv_shared_layers": (d.layers or 35) // 2 if d.layers else ...,
@@ -102,10 +112,9 @@ SPECIAL: dict[str, Special] = {
         "intermediate_size": d.ffn,
         "laurel_rank": 4,
     },
-    "glm4_moe": lambda _: {},
     "glm4v_moe_text": lambda d: sections(d, 4),
     "glm4v_text": sections,
-    "glm5_next_text": lambda _: {"index_kpool": 4},
+    "glm5_next_text": lambda _: {"index_kpool": 4, "qk_rope_head_dim": 0, "head_dim": 0},
     "glm_ocr_text": sections,
     "gpt_neo": lambda d: {
         "attention_types": [[["global", "local"], (d.layers or 24) // 2]],
@@ -113,6 +122,7 @@ SPECIAL: dict[str, Special] = {
         "window_size": d.window or 256,
     },
     "gptj": lambda _: {"rotary_dim": 8},
+    "granite4_vision": lambda _: {"deepstack_layer_map": [], "spatial_target_layers": []},
     "granite_docling": lambda d: {"vision_config": {"out_hidden_size": d.hidden or 64}},
     "granitemoehybrid": lambda d: {
         "layer_types": kinds(d, "mamba", "attention", default=32),
@@ -120,7 +130,7 @@ SPECIAL: dict[str, Special] = {
     },
     "hunyuan_v1_dense": own_head_dim,
     "hunyuan_v1_moe": own_head_dim,
-    "hunyuan_vl_text": own_head_dim,
+    "hunyuan_vl_text": lambda d: {**own_head_dim(d), **sections(d)},
     "hy_v4_vl_text": lambda _: rope(mrope_section=[2, 1, 1]),
     "inkling2": lambda d: {"vision_config": {"text_hidden_size": d.hidden}},
     "inkling2_loop": lambda d: {"vision_config": {"text_hidden_size": d.hidden}},
@@ -133,15 +143,24 @@ SPECIAL: dict[str, Special] = {
         {"layer_types": kinds(d, LINEAR, FULL)} if d.layers and d.layers < 5 else {}
     ),
     "lfm2_moe": lambda d: {"layer_types": kinds(d, "conv", FULL, default=32)},
-    "mamba2": lambda d: mamba_heads(d, "num_heads", "head_dim"),
+    "mamba2": lambda d: {**mamba_heads(d, "num_heads", "head_dim"), "n_groups": 2},
     "ministral": own_head_dim,
-    "moonshine_streaming": lambda d: {"num_key_value_heads": d.kv_heads},
+    "molmo2": lambda _: {
+        "vision_config": {"image_size": [32, 32], "num_hidden_layers": 2},
+        "adapter_config": {"vision_feature_layer": [1, 0]},
+    },
+    "moonshine_streaming": lambda d: {
+        "num_key_value_heads": d.kv_heads,
+        "encoder_config": {"hidden_size": d.hidden, "num_attention_heads": d.heads},
+    },
+    "muse_spark": lambda d: {"audio_config": {"out_hidden_size": d.hidden}},
     "nemotron_h": lambda d: {
         "num_hidden_layers": ...,
         **mamba_heads(d, "mamba_num_heads", "mamba_head_dim"),
         "layers_block_type": kinds(d, "mamba", "moe", "attention", "mlp"),
         "n_groups": 2,
     },
+    "nemotron_h_omni": lambda _: {"vision_config": {"video_temporal_patch_size": 2}},
     "paddleocr_vl_text": sections,
     "qwen2_5_omni_text": sections,
     "qwen2_5_vl_text": sections,
@@ -157,7 +176,7 @@ SPECIAL: dict[str, Special] = {
         "ple_layer_ids": [],
         "ple_embed_dim": 16,
     },
-    "reformer": lambda _: {"is_decoder": True},
+    "reformer": lambda d: {"is_decoder": True, "axial_pos_embds_dim": [16, (d.hidden or 64) - 16]},
     "speech-encoder-decoder": lambda _: {
         "decoder": {"is_decoder": True, "add_cross_attention": True}
     },
@@ -170,7 +189,13 @@ SPECIAL: dict[str, Special] = {
         "decoder": {"is_decoder": True, "add_cross_attention": True}
     },
     "xmod": lambda _: {"languages": ["en_XX"], "default_language": "en_XX"},
-    "zamba": lambda _: {"mamba_dt_rank": 4, "n_mamba_heads": 2},
+    "zamba": lambda d: {
+        "mamba_dt_rank": 4,
+        "n_mamba_heads": 2,
+        "num_hidden_layers": max(d.layers, 5) if d.layers else ...,
+        "attn_layer_period": 3,
+        "attn_layer_offset": 1,
+    },
     "zamba2": lambda d: {
         "layers_block_type": kinds(d, "mamba", "hybrid", default=54),
         "mamba_headdim": 2 * (d.hidden or 64) // 8,

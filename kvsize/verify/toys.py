@@ -105,7 +105,15 @@ FIELDS: dict[str, str | int] = {
     "chunk_size": 16,
 }
 # Set only where the class has a value of its own: a number would switch something on.
-OPTIONAL = {"head_dim", "sliding_window", "attention_chunk_size", "q_lora_rank", "n_inner"}
+OPTIONAL = {
+    "head_dim",
+    "sliding_window",
+    "attention_chunk_size",
+    "q_lora_rank",
+    "n_inner",
+    "encoder_num_key_value_heads",
+    "decoder_num_key_value_heads",
+}
 TOWER = FIELDS | {"depth": 2, "image_size": 32, "patch_size": 8}
 TOWERS = re.compile(
     r"vision|audio|speech|codec|acoustic|semantic|vocoder|qformer|talker|token2wav|image|vq"

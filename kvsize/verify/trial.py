@@ -74,13 +74,27 @@ def _runner(model_type: str, raw: Mapping[str, Any]) -> tuple[str, forward.Runne
     failure: Exception | None = None
     for built, part, name in forward.candidates(config, model_type):
         try:
-            runner = forward.Runner(forward.build(part, name, DTYPE), BATCH, ENCODER_TOKENS)
-            runner.feed(runner.ids(3), 0, None)
+            return built, _settled(part, name)
         except Exception as error:  # noqa: BLE001 - the next class may do
             failure = failure or error
-        else:
-            return built, runner
     raise failure or ValueError("no class to build")
+
+
+def _settled(config: Any, name: str) -> forward.Runner:
+    """A runner that has run three tokens, with the width of encoder states that its model takes."""
+    model = forward.build(config, name, DTYPE)
+    encoder = getattr(config, "encoder_config", None) or getattr(config, "encoder", None)
+    widths = [None, getattr(encoder, "hidden_size", None)]
+    for width in widths if model.config.is_encoder_decoder else widths[:1]:
+        runner = forward.Runner(model, BATCH, ENCODER_TOKENS, width)
+        try:
+            runner.feed(runner.ids(3), 0, None)
+        except RuntimeError:
+            if width is widths[-1] or not model.config.is_encoder_decoder:
+                raise
+        else:
+            return runner
+    raise ValueError(f"no encoder states fit {name}")
 
 
 def _compare(raw: Mapping[str, Any], runner: forward.Runner, run: Run, built: str) -> Outcome:
