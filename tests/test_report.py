@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvsize
-from kvsize import report
+from kvsize import cli, report
 from kvsize.engines import engines
 from kvsize.errors import EngineRefuses
 from kvsize.listing import SCHEMA
@@ -206,3 +206,12 @@ def test_the_documented_shape(capsys):
             "ratio": 8.0,
         }
     ]
+
+
+def test_the_fullest_rank_is_named_where_ranks_differ(capsys):
+    asked = ["llama-3.1-8b", "--ctx", "8k", "--engine", "vllm"]
+    assert cli.run([*asked, "--pp", "3"]) == 0
+    # 32 layers over 3 stages are 11, 11 and 10: 11 · 2 · 8 · 128 · 2 B · 8,192 tokens.
+    assert "  352.00 MiB (rank 0)  " in capsys.readouterr().out
+    assert cli.run([*asked, "--tp", "2"]) == 0
+    assert "  512.00 MiB  " in capsys.readouterr().out

@@ -101,6 +101,13 @@ FACTS: list[Fact] = [
 ]
 
 
+def _fullest(row: Row, unit: str | None) -> str:
+    """What the fullest rank holds, and which one it is where they differ (counted from 0)."""
+    most = max(row.rank_bytes, default=row.total_bytes)
+    named = f" (rank {row.rank_bytes.index(most)})" if len(set(row.rank_bytes)) > 1 else ""
+    return format_bytes(most, unit) + named
+
+
 def _always(_: Report) -> bool:
     return True
 
@@ -118,7 +125,7 @@ FIGURES: list[Figure] = [
     ("whole batch", lambda row, unit: format_bytes(row.total_bytes, unit), _many),
     (
         "fullest rank",
-        lambda row, unit: format_bytes(max(row.rank_bytes, default=row.total_bytes), unit),
+        _fullest,
         lambda report: any(len(row.rank_bytes) > 1 for row in report.rows),
     ),
     (
