@@ -164,8 +164,9 @@ class Zamba2(Decoder):
         return self.checked(kinds, self.num_hidden_layers())
 
     def head_dim(self, config: Config, heads: int) -> int:
-        """Always 2 × hidden_size // num_attention_heads (Zamba2Config.__post_init__)."""
-        return 2 * config.count("hidden_size") // heads
+        """`attention_head_dim` where the file states it: the class sets it after its own."""
+        stated = config.optional_count("attention_head_dim")
+        return stated or 2 * config.count("hidden_size") // heads
 
     def recurrent(self, config: Config, index: int) -> RecurrentState:
         """mamba_expand × hidden_size channels in n_mamba_heads heads, mamba_ngroups groups."""

@@ -100,6 +100,12 @@ def streams(model: Any) -> tuple[int, str] | None:
             return None
 
 
+def _cache_keyword(model: Any) -> str | None:
+    """The name of the forward's argument for the cache, where it states one."""
+    parameters = inspect.signature(model.forward).parameters
+    return next((key for key in CACHE_KEYWORDS if key in parameters), None)
+
+
 class Runner:
     """Feeds one model; remembers which keyword its forward takes for the cache."""
 
@@ -108,8 +114,7 @@ class Runner:
     ) -> None:
         self.model = model
         self.batch = batch
-        parameters = inspect.signature(model.forward).parameters
-        self.cache_keyword = next((key for key in CACHE_KEYWORDS if key in parameters), None)
+        self.cache_keyword = _cache_keyword(model) or _cache_keyword(transformers.LlamaForCausalLM)
         self.encoder_decoder = bool(model.config.is_encoder_decoder)
         self.encoder = None
         if self.encoder_decoder:
@@ -135,6 +140,7 @@ class Runner:
         settings = copy.deepcopy(model.generation_config)
         settings.cache_implementation = "static" if kind == "static" else None
         settings.num_beams = settings.num_return_sequences = 1
+        settings.use_cache = True
         # A model remembers its longest static cache and makes the next as long.
         prepare = getattr(model, "_prepare_cache_for_generation", None)
         if prepare is None or len(inspect.signature(prepare).parameters) != 5:
@@ -173,10 +179,19 @@ class Runner:
         returned = (output.get(key) for key in CACHE_KEYWORDS)
         return output, next((found for found in returned if found is not None), cache)
 
-    def logits(self, ids: torch.Tensor) -> torch.Tensor:
-        """The logits of all tokens, without a cache."""
-        logits: torch.Tensor = self._forward(ids, {"use_cache": False}).logits
-        return logits
+    def greedy(self, prompt: int, new: int, *, cached: bool) -> list[list[int]]:
+        """The ids that greedy decoding emits, with the cache or by reading everything anew."""
+        ids = self.ids(prompt)
+        cache = self.cache("dynamic", prompt + new) if cached else None
+        for step in range(new):
+            seen = prompt + step - 1 if step and cached else 0
+            if cached:
+                output, cache = self.feed(ids, seen, cache)
+            else:
+                output = self._forward(ids, {"use_cache": False})
+            following = output.logits[:, -1:].argmax(-1)
+            ids = torch.cat([ids, following], dim=1)
+        return [[int(token) for token in row] for row in ids[:, prompt:]]
 
     def _forward(self, ids: torch.Tensor, keywords: dict[str, Any]) -> Any:
         if self.encoder is None:

@@ -37,8 +37,28 @@ def _names(text: str, value: str | int) -> dict[str, str | int]:
     return dict.fromkeys(text.split(), value)
 
 
+# Keys that size only what is computed and never what is cached.
+FREE: dict[str, str | int] = {
+    **_names(
+        """intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff dim_ff dff n_inner
+        moe_intermediate_size shared_expert_intermediate_size ffn_hidden_size feed_forward_size
+        expert_ffn_hidden_size shared_intermediate_size moe_shared_expert_intermediate_size
+        intermediate_size_mlp dense_intermediate_size shared_experts_intermediate_size d_inner
+        alignment_intermediate_size share_expert_dim""",
+        "ffn",
+    ),
+    **_names("num_experts n_routed_experts num_local_experts moe_num_experts", 4),
+    **_names(
+        "num_experts_per_tok num_experts_per_token moe_topk moe_k top_k_experts moe_top_k", 2
+    ),
+    **_names(
+        """n_group topk_group n_shared_experts num_shared_experts moe_num_shared_experts
+        num_expert_group""",
+        1,
+    ),
+}
 # Field of a config class → the dimension it has in a toy, or a number.
-FIELDS: dict[str, str | int] = {
+FIELDS: dict[str, str | int] = FREE | {
     **_names(
         """hidden_size d_model n_embd emb_dim embed_dim embedding_size word_embed_proj_dim
         backbone_hidden_size input_embedding_size output_embedding_size""",
@@ -64,22 +84,7 @@ FIELDS: dict[str, str | int] = {
         "layers",
     ),
     **_names(
-        """intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff dim_ff dff n_inner
-        moe_intermediate_size shared_expert_intermediate_size ffn_hidden_size feed_forward_size
-        expert_ffn_hidden_size shared_intermediate_size moe_shared_expert_intermediate_size
-        intermediate_size_mlp dense_intermediate_size shared_experts_intermediate_size d_inner
-        alignment_intermediate_size share_expert_dim""",
-        "ffn",
-    ),
-    **_names(
         "sliding_window attention_chunk_size sliding_window_size attention_window_size", "window"
-    ),
-    **_names("num_experts n_routed_experts num_local_experts moe_num_experts", 4),
-    **_names("num_experts_per_tok num_experts_per_token moe_topk moe_k top_k_experts moe_top_k", 2),
-    **_names(
-        """n_group topk_group n_shared_experts num_shared_experts moe_num_shared_experts
-        num_expert_group""",
-        1,
     ),
     **_names(
         """max_position_embeddings n_positions n_ctx max_target_positions max_source_positions
@@ -93,7 +98,7 @@ FIELDS: dict[str, str | int] = {
     "v_head_dim": 10,
     "index_head_dim": 16,
     "index_n_heads": 2,
-    "index_topk": 8,
+    "index_topk": 64,
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 12,
@@ -135,7 +140,15 @@ def toy_config(model_type: str, dims: Dims, *, thin_towers: bool = False) -> dic
     }
     if causal:
         made |= {"is_decoder": True, "is_encoder_decoder": False}
+    elif "is_decoder" in CONFIG_MAPPING[name].__dataclass_fields__ and not _seq2seq(name):
+        # Without it, classes made for encoding let a token see what follows.
+        made |= {"is_decoder": True}
     return made
+
+
+def _seq2seq(name: str) -> bool:
+    field = CONFIG_MAPPING[name].__dataclass_fields__["is_encoder_decoder"]
+    return bool(field.default)
 
 
 def _section(cls: Any, dims: Dims, tower: str) -> dict[str, Any]:

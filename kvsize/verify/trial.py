@@ -25,11 +25,22 @@ BATCH = 2
 DTYPE = torch.float32
 # More room in a static cache than the tokens need.
 SPARE = 2
+# Tokens of the greedy decoding: more than a toy's window.
+PROMPT, NEW = 11, 4
+# Classes whose own code gives other logits with its cache than without it, however right the
+# cache's shapes are (measured with transformers 5.24.0, float32).
+OWN_DECODING = {
+    "CpmAntForCausalLM": "its position bias is computed over the tokens of each step alone.",
+    "DiffusionGemmaForBlockDiffusion": "it denoises whole blocks, not token after token.",
+    "MoshiForCausalLM": "it applies its window with the cache only.",
+    "ReformerModelWithLMHead": "its hashed attention reads other buckets with its cache.",
+    "RwkvForCausalLM": "its state carries on differently from what a longer pass computes.",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one comparison: exact, differs, refused by kvsize, or not built."""
+    """What came of one comparison: exact, differs, refused by kvsize, not built, or noted."""
 
     status: str
     case: str
@@ -57,8 +68,10 @@ def runs(window: int) -> tuple[Run, ...]:
     )
 
 
-def trial(model_type: str, raw: Mapping[str, Any], wanted: Iterable[Run]) -> Iterator[Outcome]:
-    """Every comparison for one config.json's content."""
+def trial(
+    model_type: str, raw: Mapping[str, Any], wanted: Iterable[Run], *, decode: bool
+) -> Iterator[Outcome]:
+    """Every comparison for one config.json's content; with `decode`, greedy decoding too."""
     try:
         built, runner = _runner(model_type, raw)
     except Exception as error:  # noqa: BLE001 - whatever the class raises is the answer
@@ -66,6 +79,24 @@ def trial(model_type: str, raw: Mapping[str, Any], wanted: Iterable[Run]) -> Ite
         return
     for run in wanted:
         yield _compare(raw, runner, run, built)
+    if decode:
+        yield _decoded(runner, built)
+
+
+def _decoded(runner: forward.Runner, built: str) -> Outcome:
+    """Whether greedy decoding emits the same ids with the cache as without one."""
+    case = f"{built}, greedy decoding"
+    try:
+        anew = runner.greedy(PROMPT, NEW, cached=False)
+        cached = runner.greedy(PROMPT, NEW, cached=True)
+    except Exception as error:  # noqa: BLE001 - whatever the class raises is the answer
+        return Outcome("not built", case, _reason(error))
+    if anew == cached:
+        return Outcome("exact", case)
+    known = OWN_DECODING.get(type(runner.model).__name__)
+    if known is not None:
+        return Outcome("noted", case, known)
+    return Outcome("differs", case, f"{cached} with the cache, {anew} without")
 
 
 def _runner(model_type: str, raw: Mapping[str, Any]) -> tuple[str, forward.Runner]:
@@ -74,19 +105,19 @@ def _runner(model_type: str, raw: Mapping[str, Any]) -> tuple[str, forward.Runne
     failure: Exception | None = None
     for built, part, name in forward.candidates(config, model_type):
         try:
-            return built, _settled(part, name)
+            return built, settled(part, name, BATCH)
         except Exception as error:  # noqa: BLE001 - the next class may do
             failure = failure or error
     raise failure or ValueError("no class to build")
 
 
-def _settled(config: Any, name: str) -> forward.Runner:
+def settled(config: Any, name: str, batch: int) -> forward.Runner:
     """A runner that has run three tokens, with the width of encoder states that its model takes."""
     model = forward.build(config, name, DTYPE)
     encoder = getattr(config, "encoder_config", None) or getattr(config, "encoder", None)
     widths = [None, getattr(encoder, "hidden_size", None)]
     for width in widths if model.config.is_encoder_decoder else widths[:1]:
-        runner = forward.Runner(model, BATCH, ENCODER_TOKENS, width)
+        runner = forward.Runner(model, batch, ENCODER_TOKENS, width)
         try:
             runner.feed(runner.ids(3), 0, None)
         except RuntimeError:
