@@ -43,15 +43,15 @@ class Filler:
         random: bool,
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self.own = getattr(cache, "self_attention_cache", cache)
-        self.cross = getattr(cache, "cross_attention_cache", None)
-        self.is_cross = [isinstance(layer, CrossAttention) for layer in model.layers]
+        self.own: Any = getattr(cache, "self_attention_cache", cache)
+        self.cross: Any = getattr(cache, "cross_attention_cache", None)
+        self.is_cross: list[bool] = [isinstance(layer, CrossAttention) for layer in model.layers]
         self.shapes = shapes
         self.device = device
         self.layers = layers
-        self.new = torch.randn if random else torch.zeros
+        self.new: Callable[..., Any] = torch.randn if random else torch.zeros
         self.aside = aside
-        self.seen = 0
+        self.seen: int = 0
 
     def feed(self, tokens: int, encoder_tokens: int = 0) -> None:
         """One forward pass over `tokens` more tokens."""

@@ -114,9 +114,11 @@ class Runner:
     ) -> None:
         self.model = model
         self.batch = batch
-        self.cache_keyword = _cache_keyword(model) or _cache_keyword(transformers.LlamaForCausalLM)
-        self.encoder_decoder = bool(model.config.is_encoder_decoder)
-        self.encoder = None
+        self.cache_keyword: str | None = _cache_keyword(model) or _cache_keyword(
+            transformers.LlamaForCausalLM
+        )
+        self.encoder_decoder: bool = bool(model.config.is_encoder_decoder)
+        self.encoder: Any = None
         if self.encoder_decoder:
             self.encoder = self._encoder_output(encoder_tokens, encoder_width)
 

@@ -22,8 +22,8 @@ class StorageTracker(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.live_bytes = 0
-        self.peak_bytes = 0
+        self.live_bytes: int = 0
+        self.peak_bytes: int = 0
         self._tensors: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
         self._counting = True
