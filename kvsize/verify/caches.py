@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 from collections.abc import Mapping
@@ -69,7 +70,10 @@ def _cross_config(config: Any) -> Any:
 def _one(config: Any, form: Form, length: int) -> Any:
     decoder = config.get_text_config(decoder=True)
     # Cache layers that live in a modeling file register when it is imported.
-    importlib.import_module(type(decoder).__module__.replace(".configuration_", ".modeling_"))
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module(
+            type(decoder).__module__.replace(".configuration_", ".modeling_")
+        )
     match form.cache:
         case "static":
             return cache_utils.StaticCache(config=decoder, max_cache_len=length)
