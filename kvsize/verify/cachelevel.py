@@ -151,9 +151,7 @@ def _fill(  # noqa: PLR0913, PLR0917 - what a run is made of
     return figures | ({"peak_rss_bytes": devices.peak_rss_bytes()} if device == "cpu" else {})
 
 
-def _measured_fill(
-    filler: Filler, form: Form, prompt: int, gpu: devices.Gpu
-) -> dict[str, object]:
+def _measured_fill(filler: Filler, form: Form, prompt: int, gpu: devices.Gpu) -> dict[str, object]:
     """The same on a GPU, with the allocator's counters."""
     gpu.restart(empty=True)
     before = gpu.memory()

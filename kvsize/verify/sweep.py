@@ -71,7 +71,9 @@ def sweep(
         result = in_process(model_type, variants)
         if state is not None:
             with state.open("a", encoding="utf-8") as out:
-                out.write(json.dumps({"transformers": transformers.__version__, **asdict(result)}) + "\n")
+                out.write(
+                    json.dumps({"transformers": transformers.__version__, **asdict(result)}) + "\n"
+                )
         yield result
 
 

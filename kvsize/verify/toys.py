@@ -48,9 +48,7 @@ FREE: dict[str, str | int] = {
         "ffn",
     ),
     **_names("num_experts n_routed_experts num_local_experts moe_num_experts", 4),
-    **_names(
-        "num_experts_per_tok num_experts_per_token moe_topk moe_k top_k_experts moe_top_k", 2
-    ),
+    **_names("num_experts_per_tok num_experts_per_token moe_topk moe_k top_k_experts moe_top_k", 2),
     **_names(
         """n_group topk_group n_shared_experts num_shared_experts moe_num_shared_experts
         num_expert_group""",
