@@ -60,7 +60,7 @@ class LongcatFlash(Latent):
 
     def num_hidden_layers(self) -> int:
         """Cache layers: twice the model's; a stated num_hidden_layers counts them already."""
-        if self.config.has("num_hidden_layers") and not self.config.has("num_layers"):
+        if self.config.has("num_hidden_layers"):
             return self.config.count("num_hidden_layers") // 2 * 2
         return 2 * self.config.count("num_layers")
 

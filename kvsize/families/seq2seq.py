@@ -71,13 +71,26 @@ class FlatSeq2Seq(Decoder):
         return heads, kv_heads, dim, dim
 
     def layers(self) -> tuple[Layer, ...]:
-        """As a causal model the cache has as many entries as the encoder has layers."""
+        """The decoder's layers, and empty entries where the cache counts more of them."""
         own = super().layers()
-        if self.config.flag("is_encoder_decoder") or self.config is not self.root:
-            return own
-        entries = self.config.optional_count("num_hidden_layers") or len(own)
         empty = NoCache(reason="the cache counts the encoder's layers; the decoder has fewer")
-        return own + (empty,) * (entries - len(own))
+        return own + (empty,) * (self.entries(len(own)) - len(own))
+
+    def entries(self, own: int) -> int:
+        """How many entries the cache has: `num_hidden_layers`, which these classes map.
+
+        For a flat encoder-decoder `get_text_config(decoder=True)` puts the `decoder_*` keys in
+        its place; elsewhere (T5's `num_decoder_layers`, a decoder alone or nested) it stays the
+        encoder's count (transformers 5.24.0, configuration_utils.py).
+        """
+        flat = self.config is self.root and self.config.flag("is_encoder_decoder")
+        keys = ("decoder_layers", "decoder_num_hidden_layers")
+        if flat and any(self.config.optional_count(key) is not None for key in keys):
+            return own
+        counts = (
+            self.config.optional_count(key) for key in ("num_hidden_layers", "num_encoder_layers")
+        )
+        return max(own, *(count or 0 for count in counts))
 
 
 def cross_layers(own: tuple[Layer, ...], config: Config) -> tuple[Layer, ...]:

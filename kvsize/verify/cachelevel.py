@@ -10,15 +10,18 @@ from kvsize.engines.options import Request
 from kvsize.engines.transformers import cached, size, tensors
 from kvsize.engines.transformers.form import Form, form_of
 from kvsize.engines.transformers.tensors import CacheTensor
+from kvsize.engines.transformers.versions import CachedLayer
 from kvsize.errors import UsageError
 from kvsize.model import Model
 from kvsize.record import replace
+from kvsize.results import Size
 from kvsize.units import format_bytes
 from kvsize.verify import allocator, caches, devices
 from kvsize.verify.evidence import Evidence, rows
 from kvsize.verify.filling import Filler, check_fillable
 from kvsize.verify.reading import read_cache
 from kvsize.verify.records import first_difference
+from kvsize.verify.tracing import StorageTracker
 
 # Kept free on a GPU for the context, kernels and fragmentation.
 SPARE_GPU_BYTES = 512 * 2**20
@@ -67,6 +70,8 @@ def verify_cache(
         figures=figures,
         notes=notes,
     )
+    notes += [guess.message for guess in model.guesses]
+    _check_peak(evidence, needed, cached(model, form), form)
     if chosen == "cuda":
         _check_allocator(evidence, predicted[:layers], cached(model, form)[:layers], form)
     return evidence
@@ -123,19 +128,31 @@ def _fill(  # noqa: PLR0913, PLR0917 - what a run is made of
     layers: int,
 ) -> dict[str, object]:
     """Prompt, then tokens; with what the device reports before, between and after."""
-    plain = replace(request, context=1, options={"cache": "dynamic"})
-    shapes = tensors(model, plain)
-    quantized = form.cache == "quantized"
-    filler = Filler(cache, model, shapes, device, layers, random=quantized)
-    learned = model.prompt_tokens
-    prompt = form.prompt if form.prompt is not None else 1 + learned
-    figures: dict[str, object] = {}
+    shapes = tensors(model, replace(request, context=1, options={"cache": "dynamic"}))
+    tracker = StorageTracker()
+    filler = Filler(
+        cache, model, shapes, device, layers, random=form.cache == "quantized", aside=tracker.aside
+    )
+    prompt = form.prompt if form.prompt is not None else 1 + model.prompt_tokens
     gc.collect()
-    if device != "cuda":
+    if device == "cuda":
+        return _measured_fill(filler, form, prompt, gpu)
+    with tracker:
         filler.feed(prompt, form.encoder_tokens)
+        prefill_peak = tracker.peak_bytes
+        tracker.restart()
         for _ in range(form.tokens - prompt):
             filler.feed(1)
-        return {"peak_rss_bytes": devices.peak_rss_bytes()} if device == "cpu" else figures
+    figures: dict[str, object] = {
+        "prefill_peak_bytes": prefill_peak,
+        "growth_peak_bytes": tracker.peak_bytes,
+        "steps": form.tokens - prompt,
+    }
+    return figures | ({"peak_rss_bytes": devices.peak_rss_bytes()} if device == "cpu" else {})
+
+
+def _measured_fill(filler: Filler, form: Form, prompt: int, gpu: devices.Gpu) -> dict[str, object]:
+    """The same on a GPU, with the allocator's counters."""
     gpu.restart(empty=True)
     before = gpu.memory()
     filler.feed(prompt, form.encoder_tokens)
@@ -153,6 +170,31 @@ def _fill(  # noqa: PLR0913, PLR0917 - what a run is made of
         "growth_peak_bytes": after.peak_bytes - before.allocated_bytes,
         "steps": form.tokens - prompt,
     }
+
+
+def _check_peak(
+    evidence: Evidence, needed: Size, layers: Sequence[CachedLayer], form: Form
+) -> None:
+    """Hold the peak while the cache grew against the predicted one.
+
+    A static cache also holds the positions it writes to, and a GPU rounds up to blocks, so only a
+    dynamic cache's peak elsewhere is the same to the byte. Windows lie on the CPU as scalars, and
+    are copied to where the keys are.
+    """
+    figures = evidence.figures
+    if needed.peak_bytes is None or evidence.compared_layers < evidence.all_layers:
+        return
+    figures["predicted_growth_peak_bytes"] = needed.peak_bytes
+    measured = figures["growth_peak_bytes"]
+    comparable = form.cache == "dynamic" and evidence.device["kind"] != "cuda" and figures["steps"]
+    scalars = 0
+    if evidence.device["kind"] == "meta":
+        scalars = 8 * sum(allocator.bookkeeping_tensors(layer, form) for layer in layers)
+    if comparable and measured != needed.peak_bytes + scalars:
+        evidence.failures.append(
+            f"while it grew the cache and its copies held {measured:,} B, predicted "
+            f"{needed.peak_bytes + scalars:,} B."
+        )
 
 
 def _check_allocator(

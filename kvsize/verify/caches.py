@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from transformers import cache_utils
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from kvsize.engines.transformers.form import Form
-from kvsize.errors import ConfigError
+from kvsize.errors import ConfigError, MissingExtra
 from kvsize.model import Model
 
 
@@ -69,7 +70,8 @@ def _cross_config(config: Any) -> Any:
 def _one(config: Any, form: Form, length: int) -> Any:
     decoder = config.get_text_config(decoder=True)
     # Cache layers that live in a modeling file register when it is imported.
-    importlib.import_module(type(decoder).__module__.replace(".configuration_", ".modeling_"))
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module(type(decoder).__module__.replace(".configuration_", ".modeling_"))
     match form.cache:
         case "static":
             return cache_utils.StaticCache(config=decoder, max_cache_len=length)
@@ -78,9 +80,19 @@ def _one(config: Any, form: Form, length: int) -> Any:
             backend = settings.pop("backend")
             if backend == "fp8":
                 settings = {}
-            return cache_utils.QuantizedCache(backend, decoder, **settings)
+            return _quantized(backend, decoder, settings)
         case _:
             return cache_utils.DynamicCache(config=decoder)
+
+
+def _quantized(backend: str, decoder: Any, settings: dict[str, Any]) -> Any:
+    """A QuantizedCache; MissingExtra where its backend is not installed."""
+    try:
+        return cache_utils.QuantizedCache(backend, decoder, **settings)
+    except ImportError as error:
+        package = {"quanto": "optimum-quanto"}.get(backend, backend)
+        message = f"the backend {backend} needs {package}, which is not installed."
+        raise MissingExtra(message, f"pip install {package}, or use -o backend=fp8.") from error
 
 
 def plain_cache(config: Any, kind: str, length: int) -> Any:

@@ -11,32 +11,53 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvsize.errors import Exit, UsageError
-from kvsize.units import format_bytes, format_exact, format_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from kvsize.verify.evidence import Evidence
 
 DEVICES = ("auto", "cuda", "cpu", "meta")
+LEVELS = ("cache", "model")
+# Without --ctx: a cache's windows and pages show at 4k; a forward pass takes its time.
+CACHE_CONTEXT, MODEL_CONTEXT = 4096, 48
 EXAMPLES = """\b
 kvsize verify llama-3.1-8b --ctx 4k
 kvsize verify gemma-3-27b --ctx 32k --cache static --batch 4 --device meta
 kvsize verify deepseek-v3 --ctx 128k --device meta --json
+kvsize verify qwen3-next-80b --level model
+kvsize verify --all --state verify.jsonl
 """
 
 
 def verify(  # noqa: PLR0913, PLR0917 - the command's options
-    model: Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="As for size.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", show_default=False, help="As for size.")
+    ] = "",
     ctx: Annotated[
-        str, typer.Option("--ctx", "--context", "--max-model-len", metavar="TOKENS")
-    ] = "4k",
+        str,
+        typer.Option(
+            "--ctx",
+            "--context",
+            "--max-model-len",
+            metavar="TOKENS",
+            help="Tokens of one sequence. Default: 4k, for --level model 48.",
+        ),
+    ] = "",
     batch: Annotated[
         str, typer.Option("--batch", "--sequences", metavar="N", help="Concurrent sequences.")
     ] = "1",
     cache: Annotated[
         str, typer.Option("--cache", metavar="KIND", help="dynamic, static or quantized.")
     ] = "dynamic",
+    level: Annotated[
+        str,
+        typer.Option(
+            "--level",
+            metavar="NAME",
+            help="cache (the cache object, filled) or model (the architecture, run).",
+        ),
+    ] = "cache",
     device: Annotated[
         str,
         typer.Option(
@@ -48,6 +69,21 @@ def verify(  # noqa: PLR0913, PLR0917 - the command's options
     steps: Annotated[
         str, typer.Option("--steps", metavar="N", help="Last tokens that are added one by one.")
     ] = "8",
+    full_depth: Annotated[
+        bool, typer.Option("--full-depth", help="Build all layers, not one of each kind.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every model type that the installed transformers has.")
+    ] = False,
+    only: Annotated[
+        str, typer.Option("--only", metavar="TEXT", help="With --all: types that contain this.")
+    ] = "",
+    wide: Annotated[
+        bool, typer.Option("--wide", help="With --all: seven sets of dimensions, not three.")
+    ] = False,
+    state: Annotated[
+        str, typer.Option("--state", metavar="FILE", help="With --all: results so far, resumed.")
+    ] = "",
     kv_dtype: Annotated[str, typer.Option("--kv-dtype", "--kv-cache-dtype")] = "auto",
     option: Annotated[
         list[str] | None,
@@ -59,31 +95,32 @@ def verify(  # noqa: PLR0913, PLR0917 - the command's options
     """Hold a figure against transformers' own cache, tensor by tensor.
 
     The cache class is the real one, filled with tensors of the model's shapes: a prompt, then a
-    few single tokens. Exit 0 where every tensor agrees, 1 where one differs.
+    few single tokens. With --level model the real architecture fills it, with random weights.
+    Exit 0 where every tensor agrees, 1 where one differs.
     """
-    from kvsize import arguments
-    from kvsize.engines.options import Request
-    from kvsize.loading import load
     from kvsize.verify import needs
 
+    for flag, value, legal in (("--device", device, DEVICES), ("--level", level, LEVELS)):
+        if value not in legal:
+            raise UsageError(f"{flag} is '{value}'.", f"use one of {', '.join(legal)}.")
+    if everything == bool(model):
+        message = "verify takes one MODEL, or --all." if model else "no model is named."
+        raise UsageError(message, "write `kvsize verify llama-3.1-8b`, or `kvsize verify --all`.")
     needs.require()
-    if device not in DEVICES:
-        raise UsageError(f"--device is '{device}'.", f"use one of {', '.join(DEVICES)}.")
-    context = arguments.one("--ctx", arguments.tokens(ctx)) or 4096
-    request = Request(
-        context=context,
-        sequences=arguments.count("--batch", batch),
-        kv_dtype=kv_dtype,
-        options=arguments.engine_options(option or (), cache),
+    if everything:
+        return _all(only, state, wide=wide, as_json=as_json)
+    evidence = _one(
+        model, ctx, batch, cache, level, device, steps, kv_dtype, option, offline, full_depth
     )
-    found = load(model, offline=offline)
-    from kvsize.verify import devices
-    from kvsize.verify.cachelevel import verify_cache
+    from kvsize.verify.text import evidence_text
 
-    count = arguments.count("--steps", steps)
-    evidence = verify_cache(found, request, device=device, steps=count, gpu=devices.Cuda())
-    text = json.dumps(evidence.as_json(), indent=2) + "\n" if as_json else _text(evidence)
-    if evidence.exact:
+    said = json.dumps(evidence.as_json(), indent=2) + "\n" if as_json else evidence_text(evidence)
+    return _said(said, exact=evidence.exact)
+
+
+def _said(text: str, *, exact: bool) -> tuple[str, str] | int:
+    """The text to write; where something differs it is written here, for the exit code's sake."""
+    if exact:
         return text, ""
     from kvsize.output import write
 
@@ -91,34 +128,64 @@ def verify(  # noqa: PLR0913, PLR0917 - the command's options
     return Exit.NO
 
 
-def _text(found: Evidence) -> str:
-    return "\n".join(_lines(found)) + "\n"
+def _one(  # noqa: PLR0913, PLR0917 - what was typed
+    name: str,
+    ctx: str,
+    batch: str,
+    cache: str,
+    level: str,
+    device: str,
+    steps: str,
+    kv_dtype: str,
+    option: list[str] | None,
+    offline: bool,
+    full_depth: bool,
+) -> Evidence:
+    from kvsize import arguments
+    from kvsize.engines.options import Request
+    from kvsize.loading import load
 
-
-def _lines(found: Evidence) -> Iterator[str]:
-    from kvsize.verify.evidence import versions
-
-    known = versions()
-    sequences = f"{found.sequences} sequence{'s' if found.sequences > 1 else ''}"
-    yield (
-        f"{found.model}: {found.cache} of transformers {known['transformers']} on "
-        f"{found.device['kind']}, torch {known['torch']}"
+    default = CACHE_CONTEXT if level == "cache" else MODEL_CONTEXT
+    request = Request(
+        context=arguments.one("--ctx", arguments.tokens(ctx)) or default,
+        sequences=arguments.count("--batch", batch),
+        kv_dtype=kv_dtype,
+        options=arguments.engine_options(option or (), cache),
     )
-    yield f"  {sequences} of {format_tokens(found.context)} tokens, {found.dtype}"
-    yield ""
-    for row in found.rows:
-        yield f"{row.layers} × {row.class_name}"
-        for tensor, nbytes, storage in row.tensors:
-            real = "missing" if nbytes is None else f"{nbytes:,} B, storage {storage:,} B"
-            shape = list(tensor.shape)
-            yield f"  {tensor.name} {shape} {tensor.dtype}: predicted {tensor.total_bytes:,} B"
-            yield f"    real {real}"
-    yield ""
-    yield f"predicted {format_exact(found.predicted_bytes)}"
-    yield f"real      {format_exact(found.real_bytes)}"
-    yield f"storage   {format_bytes(found.real_storage_bytes)}"
-    yield from (f"note: {note}" for note in found.notes)
-    yield found.verdict
+    count = arguments.count("--steps", steps)
+    found = load(name, offline=offline)
+    if level == "model":
+        from kvsize.verify.modellevel import verify_model
+
+        return verify_model(found, request, full_depth=full_depth)
+    from kvsize.verify import devices
+    from kvsize.verify.cachelevel import verify_cache
+
+    return verify_cache(found, request, device=device, steps=count, gpu=devices.Cuda())
+
+
+def _all(only: str, state: str, *, wide: bool, as_json: bool) -> tuple[str, str] | int:
+    """Every model type; progress on standard error, the table at the end."""
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from kvsize.verify.evidence import versions
+    from kvsize.verify.sweep import selected, sweep
+    from kvsize.verify.text import progress, sweep_text
+    from kvsize.verify.variants import VARIANTS, WIDE
+
+    names = selected(only or None)
+    if not names:
+        message = f"no model type of transformers contains '{only}'."
+        raise UsageError(message, "leave out --only to run them all.")
+    with progress(len(names)) as step:
+        file = Path(state) if state else None
+        results = list(sweep(names, file, step, WIDE if wide else VARIANTS))
+    exact = all(result.status != "differs" for result in results)
+    if as_json:
+        made = {"versions": versions(), "types": [asdict(result) for result in results]}
+        return _said(json.dumps(made, indent=2) + "\n", exact=exact)
+    return _said(sweep_text(results), exact=exact)
 
 
 COMMANDS: dict[str, tuple[Callable[..., tuple[str, str] | int], str | None]] = {

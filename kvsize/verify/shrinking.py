@@ -93,28 +93,17 @@ def _cut(raw: Mapping[str, Any], model: Model, layers: int) -> dict[str, Any]:
 def _free_parts(raw: dict[str, Any]) -> dict[str, Any]:
     """Small vocabulary, MLPs, experts and towers."""
     small = copy.deepcopy(raw)
-    for key in ("quantization_config", "rope_scaling", "rope_parameters", "dtype", "torch_dtype"):
+    for key in ("quantization_config", "dtype", "torch_dtype"):
         small.pop(key, None)
     cls = CONFIG_MAPPING[str(raw["model_type"])]
     return _free_section(small, cls, str(raw["model_type"]))
 
 
-def _free_section(  # noqa: C901 - one line per kind of key
-    section: dict[str, Any], cls: Any, name: str
-) -> dict[str, Any]:
-    tokens = iter(range(VOCAB - 1, 0, -1))
-    for field in dataclasses.fields(cls):
-        present = field.name in section
-        default = field.default
-        if field.name.endswith("vocab_size"):
-            section[field.name] = VOCAB
-        elif field.name in FREE and name not in STATE_IS_FFN:
-            if present or isinstance(default, int):
-                section[field.name] = FFN if FREE[field.name] == "ffn" else FREE[field.name]
-        elif TOKEN.search(field.name):
-            stated = section.get(field.name, default)
-            if isinstance(stated, list) or (isinstance(stated, int) and stated >= VOCAB):
-                section[field.name] = next(tokens)
+def _free_section(section: dict[str, Any], cls: Any, name: str) -> dict[str, Any]:
+    section = dict(section)
+    for key in ("rope_scaling", "rope_parameters"):
+        section.pop(key, None)
+    section |= _free_fields(section, cls, name)
     for key, spec in cls.sub_configs_defaults.items():
         nested = spec.config_class
         if not hasattr(nested, "model_type"):
@@ -124,7 +113,23 @@ def _free_section(  # noqa: C901 - one line per kind of key
         if TOWERS.search(key):
             section[key] = merged(section.get(key) or {}, {"num_hidden_layers": 1, "depth": 1})
         else:
-            section[key] = _free_section(dict(section.get(key) or {}), nested, nested.model_type)
-            section[key].pop("rope_scaling", None)
-            section[key].pop("rope_parameters", None)
+            section[key] = _free_section(section.get(key) or {}, nested, nested.model_type)
     return section
+
+
+def _free_fields(section: Mapping[str, Any], cls: Any, name: str) -> dict[str, Any]:
+    """Small values for the fields that are free, where the file or the class has a number."""
+    made: dict[str, Any] = {}
+    tokens = iter(range(VOCAB - 1, 0, -1))
+    for field in dataclasses.fields(cls):
+        stated = section.get(field.name, field.default)
+        number = isinstance(stated, int)
+        if field.name.endswith("vocab_size"):
+            made[field.name] = VOCAB
+        elif field.name in FREE and name not in STATE_IS_FFN and number:
+            made[field.name] = FFN if FREE[field.name] == "ffn" else FREE[field.name]
+        elif TOKEN.search(field.name) and (
+            isinstance(stated, list) or (number and stated >= VOCAB)
+        ):
+            made[field.name] = next(tokens)
+    return made

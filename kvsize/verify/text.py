@@ -1,0 +1,98 @@
+"""What a verification says to people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from kvsize.units import format_bytes, format_exact, format_tokens
+from kvsize.verify.evidence import Evidence, versions
+from kvsize.verify.sweep import Result
+
+
+def evidence_text(found: Evidence) -> str:
+    """One comparison: each kind of layer, the totals, what else was measured, the verdict."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(found: Evidence) -> Iterator[str]:
+    known = versions()
+    sequences = f"{found.sequences} sequence{'s' if found.sequences > 1 else ''}"
+    yield (
+        f"{found.model}: {found.cache} of transformers {known['transformers']} on "
+        f"{found.device['kind']}, torch {known['torch']}"
+    )
+    yield f"  {sequences} of {format_tokens(found.context)} tokens, {found.dtype}"
+    yield ""
+    for row in found.rows:
+        yield f"{row.layers} × {row.class_name}"
+        for tensor, nbytes, storage in row.tensors:
+            real = "missing" if nbytes is None else f"{nbytes:,} B, storage {storage:,} B"
+            shape = list(tensor.shape)
+            yield f"  {tensor.name} {shape} {tensor.dtype}: predicted {tensor.total_bytes:,} B"
+            yield f"    real {real}"
+    yield ""
+    yield f"predicted {format_exact(found.predicted_bytes)}"
+    yield f"real      {format_exact(found.real_bytes)}"
+    yield f"storage   {format_bytes(found.real_storage_bytes)}"
+    yield from _measured(found)
+    yield from (f"note: {note}" for note in found.notes)
+    yield from found.failures
+    yield found.verdict
+
+
+def _measured(found: Evidence) -> Iterator[str]:
+    """The figures beside the tensors, each with its prediction where there is one."""
+    names = {
+        "growth_peak_bytes": "peak      ",
+        "allocated_bytes": "allocated ",
+        "requested_bytes": "requested ",
+        "reserved_bytes": "reserved  ",
+        "fragmented_bytes": "unused    ",
+    }
+    for name, label in names.items():
+        value = found.figures.get(name)
+        predicted = found.figures.get(f"predicted_{name}")
+        if isinstance(value, int):
+            told = f", predicted {predicted:,} B" if isinstance(predicted, int) else ""
+            yield f"{label}{format_exact(value)}{told}"
+
+
+def sweep_text(results: Sequence[Result]) -> str:
+    """The table of a sweep: what differs, what could not be built and why, and the counts."""
+    width = max(len(result.model_type) for result in results)
+    lines = [
+        f"{result.model_type:{width}}  {_told(result)}"
+        for result in sorted(results, key=lambda found: (found.status, found.model_type))
+    ]
+    counts = {
+        status: sum(result.status == status for result in results)
+        for status in ("exact", "differs", "not built")
+    }
+    total = ", ".join(f"{count} {status}" for status, count in counts.items())
+    comparisons = sum(result.exact for result in results)
+    version = versions()["transformers"]
+    lines += ["", f"{total}: {comparisons:,} exact comparisons with transformers {version}."]
+    return "\n".join(lines) + "\n"
+
+
+def _told(result: Result) -> str:
+    if result.status == "exact":
+        return f"exact in {result.exact} comparisons"
+    return f"{result.status}: {result.reason}"
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error, which names the model type that is being run."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def step(name: str) -> None:
+            bar.update(task, advance=1, description=name)
+
+        yield step
