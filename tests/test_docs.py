@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from kvsize import cli
+from kvsize import commands as registry
 from kvsize.engines import engines
 from kvsize.errors import Exit
 from kvsize.render import formats
@@ -36,7 +36,7 @@ CONFIG = {
 }
 
 
-COMMANDS = [*cli.COMMANDS, *cli.ELSEWHERE]
+COMMANDS = registry.names()
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_readme_opens_with_a_sentence_and_the_main_job():
 
 def options(name: str) -> set[str]:
     """Every spelling of every option of a command."""
-    command = typer.main.get_command(cli.application()).commands[name]
+    command = typer.main.get_command(registry.application()).commands[name]
     return {spelling for param in command.params for spelling in param.opts if spelling[0] == "-"}
 
 

@@ -10,21 +10,13 @@ from typing import Any
 
 import gguf_files
 import pytest
-import typer
 from deployments import GIB, TINY
 
 from kvsize import cli
-from kvsize.capacity import command
 from kvsize.capacity.answer import Answer
 from kvsize.capacity.render import adding_up
 
 KNOWN = ["fit", "llama-3.1-8b", "--kv-memory", "40GiB"]
-
-
-@pytest.fixture(autouse=True)
-def _hooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both commands in the command line, whether or not it names them itself."""
-    monkeypatch.setattr(cli, "COMMANDS", {**cli.COMMANDS, **command.COMMANDS})
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -300,20 +292,12 @@ def test_lines_shown_add_up_to_the_sum_shown() -> None:
     assert adding_up([5, -7], "B") == ["5 B", "-7 B", "-2 B"]
 
 
-def test_register_adds_both_to_an_app() -> None:
-    app = typer.Typer()
-    command.register(app)
-    assert [entry.name for entry in app.registered_commands] == ["fit", "gpus"]
-
-
 def test_fit_imports_no_torch_and_no_hub_client(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(TINY))
     script = (
         "import sys\n"
         "from kvsize import cli\n"
-        "from kvsize.capacity import command\n"
-        "cli.COMMANDS.update(command.COMMANDS)\n"
         "code = cli.run(['fit', 'llama-3.1-8b', '--gpu', 'h100', '--ctx', '8k'])\n"
         "heavy = {'torch', 'transformers', 'huggingface_hub', 'pydantic', 'numpy'}\n"
         "assert not heavy & {name.partition('.')[0] for name in sys.modules}\n"

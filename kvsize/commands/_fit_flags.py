@@ -1,4 +1,4 @@
-"""The options of `kvsize fit`: spellings of ours and of the engines, so that pasted ones work."""
+"""The options of `kvsize fit` that no other command has, and those it means otherwise."""
 
 from __future__ import annotations
 
@@ -71,24 +71,9 @@ Sequences = Annotated[
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="NAME", help="See `kvsize engines`; vllm by default.")
 ]
-EngineVersion = Annotated[
-    str, typer.Option("--engine-version", metavar="X.Y.Z", help="Default: the newest modelled.")
-]
-KVDtype = Annotated[
-    str,
-    typer.Option(
-        "--kv-dtype", "--kv-cache-dtype", metavar="DTYPE", help="auto is the model's own dtype."
-    ),
-]
 EngineOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="In the engine's own words."),
-]
-TensorParallel = Annotated[
-    str, typer.Option("--tp", "--tensor-parallel-size", metavar="N", help="GPUs that share heads.")
-]
-PipelineParallel = Annotated[
-    str, typer.Option("--pp", "--pipeline-parallel-size", metavar="N", help="Stages of layers.")
 ]
 DataParallel = Annotated[
     str,
@@ -130,10 +115,4 @@ Format = Annotated[str, typer.Option("--format", metavar="NAME", help="text, mar
 AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Unit = Annotated[
     str, typer.Option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB or TiB for all figures.")
-]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Use the Hub's local cache only, never the network.")
-]
-Output = Annotated[
-    str, typer.Option("--output", metavar="FILE", help="Write there instead, all at once.")
 ]

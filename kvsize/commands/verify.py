@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvsize.commands._flags import Answer
 from kvsize.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kvsize.verify.evidence import Evidence
 
 DEVICES = ("auto", "cuda", "cpu", "meta")
@@ -30,7 +29,7 @@ kvsize verify --all --state verify.jsonl
 """
 
 
-def verify(  # noqa: PLR0913, PLR0917 - the command's options
+def command(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", show_default=False, help="As for size.")
     ] = "",
@@ -91,7 +90,7 @@ def verify(  # noqa: PLR0913, PLR0917 - the command's options
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The evidence as JSON.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="No network.")] = False,
-) -> tuple[str, str] | int:
+) -> Answer:
     """Hold a figure against transformers' own cache, tensor by tensor.
 
     The cache class is the real one, filled with tensors of the model's shapes: a prompt, then a
@@ -115,20 +114,10 @@ def verify(  # noqa: PLR0913, PLR0917 - the command's options
     from kvsize.verify.text import evidence_text
 
     said = json.dumps(evidence.as_json(), indent=2) + "\n" if as_json else evidence_text(evidence)
-    return _said(said, exact=evidence.exact)
+    return said, "", Exit.OK if evidence.exact else Exit.NO
 
 
-def _said(text: str, *, exact: bool) -> tuple[str, str] | int:
-    """The text to write; where something differs it is written here, for the exit code's sake."""
-    if exact:
-        return text, ""
-    from kvsize.output import write
-
-    write(text, "")
-    return Exit.NO
-
-
-def _one(  # noqa: PLR0913, PLR0917 - what was typed
+def _one(
     name: str,
     ctx: str,
     batch: str,
@@ -164,7 +153,7 @@ def _one(  # noqa: PLR0913, PLR0917 - what was typed
     return verify_cache(found, request, device=device, steps=count, gpu=devices.Cuda())
 
 
-def _all(only: str, state: str, *, wide: bool, as_json: bool) -> tuple[str, str] | int:
+def _all(only: str, state: str, *, wide: bool, as_json: bool) -> Answer:
     """Every model type; progress on standard error, the table at the end."""
     from dataclasses import asdict
     from pathlib import Path
@@ -181,13 +170,9 @@ def _all(only: str, state: str, *, wide: bool, as_json: bool) -> tuple[str, str]
     with progress(len(names)) as step:
         file = Path(state) if state else None
         results = list(sweep(names, file, step, WIDE if wide else VARIANTS))
-    exact = all(result.status != "differs" for result in results)
+    differs = any(result.status == "differs" for result in results)
+    code = Exit.NO if differs else Exit.OK
     if as_json:
         made = {"versions": versions(), "types": [asdict(result) for result in results]}
-        return _said(json.dumps(made, indent=2) + "\n", exact=exact)
-    return _said(sweep_text(results), exact=exact)
-
-
-COMMANDS: dict[str, tuple[Callable[..., tuple[str, str] | int], str | None]] = {
-    "verify": (verify, EXAMPLES),
-}
+        return json.dumps(made, indent=2) + "\n", "", code
+    return sweep_text(results), "", code

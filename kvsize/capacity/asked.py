@@ -1,158 +1,27 @@
-"""The `fit` and `gpus` sub-commands: what is typed, as a question; the answer, as text.
-
-`COMMANDS` has the shape of the command line's own table, and `register` adds both to a typer app.
-What a command needs is imported inside it.
-"""
+"""A question about capacity from what was typed, or stated in a file of checks: all of it text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from kvsize.capacity.flags import (
-    AsJson,
-    Contexts,
-    DataParallel,
-    DecodeContext,
-    Emit,
-    EngineName,
-    EngineOptions,
-    EngineVersion,
-    Format,
-    Fraction,
-    GpuMemory,
-    GpuName,
-    Gpus,
-    KVDtype,
-    KVMemory,
-    LengthsFile,
-    MaxContext,
-    ModelName,
-    Offline,
-    Output,
-    Overflow,
-    PipelineParallel,
-    Reserve,
-    Sequences,
-    TensorParallel,
-    Unit,
-    WeightsSize,
-)
-from kvsize.errors import Exit, UsageError
+from kvsize.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kvsize.capacity.gpus import Gpu
     from kvsize.capacity.layout import Layout
     from kvsize.capacity.machine import Machine
     from kvsize.capacity.question import Question
     from kvsize.model import Model
 
-EXAMPLES = """\b
-kvsize fit llama-3.1-70b --gpu h100 --gpus 8 --ctx 32k
-kvsize fit qwen3-30b-a3b --gpu rtx4090 --weights int4 --max-ctx
-kvsize fit deepseek-v3 --gpu h200 --gpus 8 --engine sglang --tp 8 --dp 8 --sequences 64 --ctx 16k
-kvsize fit gemma-3-27b --kv-memory 40GiB --ctx 8k,32k,128k --json
-kvsize fit llama-3.1-70b --ctx 32k --sequences 50 --gpu h100      the fewest GPUs
-kvsize fit llama-3.1-8b --gpu l4 --lengths 2k:70,8k:25,32k:5
-kvsize gpus
-"""
-Said = tuple[str, str] | int
-"""A command's whole output and its file, or, where that is written already, the exit code."""
 
-
-def register(app: typer.Typer) -> None:
-    """Add `fit` and `gpus` to a typer app."""
-    for name, (function, epilog) in COMMANDS.items():
-        app.command(name, epilog=epilog)(function)
-
-
-def fit(  # noqa: PLR0913, PLR0917 - the command's options
-    model: ModelName,
-    gpu: GpuName = "",
-    gpus_count: Gpus = "",
-    gpu_memory: GpuMemory = "",
-    kv_memory: KVMemory = "",
-    weights: WeightsSize = "",
-    reserve: Reserve = "",
-    fraction: Fraction = "",
-    ctx: Contexts = "",
-    max_ctx: MaxContext = False,
-    sequences: Sequences = "",
-    engine: EngineName = "",
-    engine_version: EngineVersion = "",
-    kv_dtype: KVDtype = "auto",
-    option: EngineOptions = None,
-    tp: TensorParallel = "",
-    pp: PipelineParallel = "",
-    dp: DataParallel = "",
-    dcp: DecodeContext = "",
-    lengths: LengthsFile = "",
-    overflow: Overflow = "0.01",
-    emit: Emit = "",
-    format_name: Format = "text",
-    as_json: AsJson = False,
-    unit: Unit = "",
-    offline: Offline = False,
-    output: Output = "",
-) -> Said:
-    """Say whether it fits: how long, how many sequences, on how many GPUs.
-
-    Exit 0 for yes, 1 for no. Where the memory is an estimate, figures stand with their range.
-    """
-    from kvsize import arguments
-    from kvsize.capacity.answer import answer
-    from kvsize.capacity.emit import engine_of
-    from kvsize.capacity.render import render
-    from kvsize.loading import load
-
-    wanted = engine_of(emit) if emit else ""
-    if engine and wanted and _spelled(engine) != wanted:
-        msg = f"--emit {emit} prints a command for {wanted}, and --engine is {engine}."
-        raise UsageError(msg, "leave one of them out.")
-    name = _spelled(engine) if engine else wanted or "vllm"
-    found = load(model, offline=offline)
-    machine = _machine(found, gpu, gpu_memory, kv_memory, weights, reserve, fraction)
-    stated = arguments.engine_options(option or (), "")
-    question = _question(found, machine, name, engine_version, kv_dtype, stated)
-    question = _asked(question, ctx, sequences, lengths, overflow, emit, max_ctx=max_ctx)
-    question = _laid_out(question, gpus_count, (tp, pp, dp, dcp))
-    said = answer(question)
-    text = render(said, "json" if as_json else format_name, arguments.unit(unit))
-    if said.fits:
-        return text, output
-    from kvsize.output import write
-
-    write(text, output)
-    return Exit.NO
-
-
-def gpus(
-    search: Annotated[
-        str, typer.Option("--search", metavar="TEXT", help="Only those that contain this.")
-    ] = "",
-    format_name: Format = "text",
-    as_json: AsJson = False,
-) -> Said:
-    """List the accelerators that --gpu knows, with their memory and where the figure is from."""
-    from kvsize.capacity.gpus import gpus as catalogue
-    from kvsize.capacity.render import gpus_text
-
-    wanted = search.lower()
-    found = [each for each in catalogue() if wanted in f"{each.name} {each.title}".lower()]
-    return gpus_text(found, "json" if as_json else format_name), ""
-
-
-def _spelled(engine: str) -> str:
+def spelled(engine: str) -> str:
     """The engine's name as kvsize shows it; UsageError for one that there is not."""
     from kvsize.engines import engine as engine_called
 
     return engine_called(engine).NAME
 
 
-def _machine(  # noqa: PLR0913, PLR0917 - what describes a machine
+def machine(  # noqa: PLR0913, PLR0917 - what describes a machine
     model: Model,
     gpu: str,
     gpu_memory: str,
@@ -161,6 +30,10 @@ def _machine(  # noqa: PLR0913, PLR0917 - what describes a machine
     reserve: str,
     fraction: str,
 ) -> Machine:
+    """What there is: a GPU, its weights, what is reserved; or the cache's memory itself.
+
+    Raises UsageError where no memory is stated, or stated twice.
+    """
     from kvsize.capacity.machine import Machine
     from kvsize.capacity.rules import parse_fraction
     from kvsize.capacity.sharding import shares
@@ -195,7 +68,7 @@ def _gpu(name: str, memory: str) -> Gpu | None:
     return catalogue.gpu(name) if name else None
 
 
-def _question(  # noqa: PLR0913, PLR0917 - what describes a deployment
+def question(  # noqa: PLR0913, PLR0917 - what describes a deployment
     model: Model,
     machine: Machine,
     engine: str,
@@ -203,6 +76,7 @@ def _question(  # noqa: PLR0913, PLR0917 - what describes a deployment
     kv_dtype: str,
     options: dict[str, object],
 ) -> Question:
+    """The deployment that is asked about; nothing is asked yet."""
     from kvsize.capacity.layouts import Plan
     from kvsize.capacity.machine import vllm_gpu
     from kvsize.capacity.question import Question
@@ -220,7 +94,7 @@ def _question(  # noqa: PLR0913, PLR0917 - what describes a deployment
     return Question(plan=plan)
 
 
-def _asked(  # noqa: PLR0913, PLR0917 - what can be asked
+def with_lengths(  # noqa: PLR0913, PLR0917 - what can be asked
     question: Question,
     ctx: str,
     sequences: str,
@@ -230,6 +104,7 @@ def _asked(  # noqa: PLR0913, PLR0917 - what can be asked
     *,
     max_ctx: bool,
 ) -> Question:
+    """The question with what is asked: contexts, sequences, or a distribution of lengths."""
     from dataclasses import replace
 
     from kvsize import arguments
@@ -247,7 +122,7 @@ def _asked(  # noqa: PLR0913, PLR0917 - what can be asked
     )
 
 
-def _laid_out(question: Question, gpus_count: str, sizes: tuple[str, str, str, str]) -> Question:
+def laid_out(question: Question, gpus_count: str, sizes: tuple[str, str, str, str]) -> Question:
     """The question with the layout that --tp, --pp, --dp and --dcp state, if any does."""
     from dataclasses import replace
 
@@ -287,9 +162,3 @@ def _layout(question: Question, gpus_count: int | None, sizes: tuple[int, int, i
         msg = f"--dp {data} does not divide --tp {tensor}."
         raise UsageError(msg, "DP attention needs equal groups of ranks.")
     return layout
-
-
-COMMANDS: dict[str, tuple[Callable[..., Said], str | None]] = {
-    "fit": (fit, EXAMPLES),
-    "gpus": (gpus, None),
-}

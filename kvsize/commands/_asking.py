@@ -1,0 +1,61 @@
+"""What several commands make of their options: the question, the models, the look of the text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kvsize.advice import Ask
+    from kvsize.model import Model
+    from kvsize.render import Look
+
+
+def ask(
+    kv_dtype: str,
+    engine: str,
+    engine_version: str,
+    option: list[str] | None,
+    cache: str,
+    tp: str,
+    pp: str,
+) -> Ask:
+    """The question that all figures of a run share, from options as they were typed."""
+    from kvsize import arguments
+
+    return {
+        "kv_dtype": kv_dtype,
+        "engine": engine,
+        "engine_version": engine_version or None,
+        "options": arguments.engine_options(option or (), cache),
+        "tensor_parallel_size": arguments.count("--tp", tp),
+        "pipeline_parallel_size": arguments.count("--pp", pp),
+    }
+
+
+def load_models(names: Iterable[str], asked: Ask, *, strict: bool, offline: bool) -> list[Model]:
+    """The models named, in order; `strict` raises GuessRefused where a figure would be a guess."""
+    from kvsize.advice import refuse_guesses
+    from kvsize.loading import load
+
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # what the Hub client itself reads, when it is imported
+    models = [load(name) for name in names]
+    for model in models if strict else ():
+        refuse_guesses(model, asked)
+    return models
+
+
+def look(unit: str, output: str) -> Look:
+    """How text for people is to look where it goes."""
+    import shutil
+
+    from kvsize import arguments
+    from kvsize.render import Look
+
+    # A closed standard output is None.
+    terminal = bool(not output and sys.stdout and sys.stdout.isatty())
+    return Look(arguments.unit(unit), shutil.get_terminal_size().columns, terminal)

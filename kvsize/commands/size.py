@@ -1,0 +1,69 @@
+"""`kvsize size`, the default command: what a cache takes."""
+
+from __future__ import annotations
+
+from kvsize.commands._asking import ask, load_models, look
+from kvsize.commands._flags import (
+    AsJson,
+    Cache,
+    Contexts,
+    EngineName,
+    EngineOptions,
+    EngineVersion,
+    Format,
+    KVDtype,
+    Models,
+    Offline,
+    Output,
+    PipelineParallel,
+    Sequences,
+    Strict,
+    TensorParallel,
+    Text,
+    Unit,
+)
+
+EXAMPLES = """\b
+kvsize llama-3.1-70b --ctx 32k              a preset, offline
+kvsize meta-llama/Llama-3.1-70B --ctx 32k   the Hub (org/name@revision too)
+kvsize ./config.json; cat config.json | kvsize -
+kvsize llama-3.1-70b qwen3-32b --ctx 8k,32k --batch 1,16 --format markdown
+kvsize deepseek-v3 --json | jq .
+kvsize explain gemma-3-27b --ctx 32k
+kvsize fit llama-3.1-70b --gpu h100 --gpus 8 --ctx 32k
+"""
+
+
+def command(
+    models: Models,
+    ctx: Contexts = "",
+    batch: Sequences = "1",
+    kv_dtype: KVDtype = "auto",
+    engine: EngineName = "",
+    engine_version: EngineVersion = "",
+    option: EngineOptions = None,
+    cache: Cache = "",
+    tp: TensorParallel = "1",
+    pp: PipelineParallel = "1",
+    format_name: Format = "table",
+    as_json: AsJson = False,
+    unit: Unit = "",
+    strict: Strict = False,
+    offline: Offline = False,
+    output: Output = "",
+) -> Text:
+    """Size the KV cache of one or more models; the default command.
+
+    Without --ctx: a few contexts up to the model's limit. The figure per token is what each of the
+    next 256 tokens adds on average: a sliding window that is full adds nothing.
+    """
+    from kvsize import arguments, render, report
+
+    shown = look(unit, output)
+    writer = render.writer("json" if as_json else format_name)
+    contexts, sequences = arguments.tokens(ctx), arguments.counts("--batch", batch)
+    asked = ask(kv_dtype, engine, engine_version, option, cache, tp, pp)
+    found = load_models(models, asked, strict=strict, offline=offline)
+    people = not as_json and format_name in {"table", "markdown"}
+    made = report.build(found, asked, contexts, sequences, compare=people)
+    return render.text(writer, made, shown), output
