@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import doctest
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import typer
+from console import furnish, typed
 
 from kvsize import commands as registry
 from kvsize.engines import engines
@@ -25,51 +22,18 @@ from tools import generate_command_pages
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {page: (ROOT / page).read_text("utf-8") for page in ("README.md", "docs/cli.md")}
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
-CONFIG = {
-    "model_type": "qwen3",
-    "num_hidden_layers": 36,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": 40960,
-    "torch_dtype": "bfloat16",
-}
-
-
 COMMANDS = registry.names()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the documented commands run: a config.json, and `kvsize` on the path."""
-    made = tmp_path_factory.mktemp("docs")
-    (made / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    (made / "kvsize").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kvsize "$@"\n', "utf-8")
-    (made / "kvsize").chmod(0o755)
-    return made
+    return furnish(tmp_path_factory.mktemp("docs"))
 
 
 def output(command: str, folder: Path) -> str:
     """What a reader sees who types `command`."""
-    done = subprocess.run(
-        ["bash", "-c", command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        encoding="utf-8",
-        timeout=120,
-        cwd=folder,
-        env={
-            **os.environ,
-            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "PYTHONIOENCODING": "utf-8",
-            "COLUMNS": "80",
-            "NO_COLOR": "1",
-        },
-    )
-    return done.stdout
+    return typed(command, folder).stdout
 
 
 def current(text: str, folder: Path) -> str:
