@@ -1,8 +1,8 @@
 """One module per command; its file name is the command's name.
 
 A command module defines `command`, a function for typer whose docstring is the help, and may define
-EXAMPLES, which end the help and are run by the tests. Modules that start with `_` are shared parts.
-What a command needs is imported inside the function, so that each starts fast.
+EXAMPLES, which end the help and are run by the tests, and EXITS, its own words for exit codes on its
+page in docs/commands/. Modules that start with `_` are shared parts. What a command needs is imported inside the function, so that each starts fast.
 """
 
 from __future__ import annotations

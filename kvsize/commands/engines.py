@@ -8,6 +8,11 @@ import typer
 
 from kvsize.commands._flags import Text
 
+EXAMPLES = """\b
+kvsize engines
+kvsize engines vllm
+"""
+
 
 def command(
     name: Annotated[

@@ -24,6 +24,13 @@ from kvsize.commands._flags import (
     Unit,
 )
 
+EXAMPLES = """\b
+kvsize explain llama-3.1-70b --ctx 32k
+kvsize explain deepseek-v3 --ctx 128k --format markdown
+kvsize explain gemma-3-27b --engine vllm --json
+kvsize explain llama-3.1-8b --prompt 1000 --new 200
+"""
+
 
 def command(
     model: ModelName,

@@ -41,10 +41,14 @@ kvsize fit llama-3.1-70b --gpu h100 --gpus 8 --ctx 32k
 kvsize fit qwen3-30b-a3b --gpu rtx4090 --weights int4 --max-ctx
 kvsize fit deepseek-v3 --gpu h200 --gpus 8 --engine sglang --tp 8 --dp 8 --sequences 64 --ctx 16k
 kvsize fit gemma-3-27b --kv-memory 40GiB --ctx 8k,32k,128k --json
-kvsize fit llama-3.1-70b --ctx 32k --sequences 50 --gpu h100      the fewest GPUs
+kvsize fit llama-3.1-70b --ctx 32k --sequences 50 --gpu h100   # the fewest GPUs
 kvsize fit llama-3.1-8b --gpu l4 --lengths 2k:70,8k:25,32k:5
 kvsize gpus
 """
+EXITS = {
+    Exit.OK: "it fits",
+    Exit.NO: "it does not fit, or the engine itself refuses these settings",
+}
 
 
 def command(

@@ -9,6 +9,11 @@ import typer
 from kvsize.commands._fit_flags import Format
 from kvsize.commands._flags import AsJson, Text
 
+EXAMPLES = """\b
+kvsize gpus --search h100
+kvsize gpus --json | jq .
+"""
+
 
 def command(
     search: Annotated[

@@ -8,6 +8,11 @@ import typer
 
 from kvsize.commands._flags import Text
 
+EXAMPLES = """\b
+kvsize presets --search qwen
+kvsize presets --json | jq .
+"""
+
 
 def command(
     search: Annotated[

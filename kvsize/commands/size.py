@@ -24,8 +24,8 @@ from kvsize.commands._flags import (
 )
 
 EXAMPLES = """\b
-kvsize llama-3.1-70b --ctx 32k              a preset, offline
-kvsize meta-llama/Llama-3.1-70B --ctx 32k   the Hub (org/name@revision too)
+kvsize llama-3.1-70b --ctx 32k              # a preset, offline
+kvsize meta-llama/Llama-3.1-70B --ctx 32k   # the Hub (org/name@revision too)
 kvsize ./config.json; cat config.json | kvsize -
 kvsize llama-3.1-70b qwen3-32b --ctx 8k,32k --batch 1,16 --format markdown
 kvsize deepseek-v3 --json | jq .

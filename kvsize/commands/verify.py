@@ -27,6 +27,11 @@ kvsize verify deepseek-v3 --ctx 128k --device meta --json
 kvsize verify qwen3-next-80b --level model
 kvsize verify --all --state verify.jsonl
 """
+EXITS = {
+    Exit.OK: "every tensor agrees",
+    Exit.NO: "a tensor differs, or transformers itself refuses these settings",
+    Exit.MISSING_EXTRA: "torch or transformers is missing: `pip install 'kvsize[verify]'`",
+}
 
 
 def command(
@@ -83,7 +88,12 @@ def command(
     state: Annotated[
         str, typer.Option("--state", metavar="FILE", help="With --all: results so far, resumed.")
     ] = "",
-    kv_dtype: Annotated[str, typer.Option("--kv-dtype", "--kv-cache-dtype")] = "auto",
+    kv_dtype: Annotated[
+        str,
+        typer.Option(
+            "--kv-dtype", "--kv-cache-dtype", metavar="DTYPE", help="auto is the model's own dtype."
+        ),
+    ] = "auto",
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the cache."),
@@ -96,6 +106,9 @@ def command(
     The cache class is the real one, filled with tensors of the model's shapes: a prompt, then a
     few single tokens. With --level model the real architecture fills it, with random weights.
     Exit 0 where every tensor agrees, 1 where one differs.
+
+    On a CUDA device it also compares the allocator's figures; that path has been tested with a
+    stand-in for the device, and has not yet run on one.
     """
     from kvsize.verify import needs
 
