@@ -115,7 +115,9 @@ def command(
         return written(ways(wanted, lengths), format_name, look("", out).width), out
     from kvsize.plot import lines
 
-    memory = Memory(arguments.names(budget), arguments.names(gpu), weights)
+    memory = Memory(
+        budgets=arguments.names(budget), gpus=arguments.names(gpu), weights=weights
+    )
     least, most = asking.context_range(ctx, loaded)
     build = lines.kinds if by else lines.explorable if format_name == "html" else lines.chart
     picture = build(asking.with_gpu(wanted, memory.gpus), least, most, memory)

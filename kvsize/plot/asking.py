@@ -105,17 +105,20 @@ def accepted(wanted: Wanted, context: int) -> tuple[list[Case], tuple[str, ...]]
     Raises what the first one raised where none is taken.
     """
     found: list[Case] = []
-    errors: list[KvsizeError] = []
+    errors: list[tuple[Case, KvsizeError]] = []
     for case in wanted.cases():
         try:
             case.size(context)
         except (EngineRefuses, UsageError) as error:
-            errors.append(error)
+            errors.append((case, error))
         else:
             found.append(case)
     if not found:
-        raise errors[0]
-    sentences = dict.fromkeys(f"{LEFT_OUT} {error.message}" for error in errors)
+        raise errors[0][1]
+    sentences = dict.fromkeys(
+        f"{LEFT_OUT} {case.model.name}, {case.ask['engine']}, {case.ask['kv_dtype']}: {error.message}"
+        for case, error in errors
+    )
     return found, tuple(sentences)
 
 

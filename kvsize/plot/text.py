@@ -115,14 +115,17 @@ def _legend(chart: Chart, width: int) -> Iterator[str]:
     names = max(len(series.label) for series in chart.series)
     sizes = [[format_bytes(series.points[end].size_bytes) for end in (0, -1)] for series in chart.series]
     widths = [max(len(row[end]) for row in sizes) for end in (0, 1)]
+    limits = {series.context_limit for series in chart.series}
     for index, (series, (first, last)) in enumerate(zip(chart.series, sizes, strict=True)):
         mark = _MARKS[index % len(_MARKS)]
         limit = ""
-        if series.context_limit is not None and not chart.stacked:
+        if series.context_limit is not None and len(limits) > 1:
             limit = f"  limit {format_tokens(series.context_limit)}"
         yield f"  {mark} {series.label:{names}}  {first:>{widths[0]}}  {last:>{widths[1]}}{limit}"
     if any(series.beyond_limit() for series in chart.series):
-        yield "  Beyond a model's own limit every third column is drawn."
+        limit = limits.pop() if len(limits) == 1 else None
+        tokens = f" of {format_tokens(limit)} tokens" if limit else ""
+        yield f"  Beyond the model's own limit{tokens} every third column is drawn."
     yield from _budgets(chart, width)
 
 

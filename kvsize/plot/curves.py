@@ -1,0 +1,176 @@
+"""Curves and stacks by matplotlib, with budgets and where they are crossed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from kvsize.plot.palette import COLOURS, HATCHES, INK, MARKERS
+from kvsize.plot.ticks import bytes_text, even, powers, tokens_text
+from kvsize.units import format_tokens
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from kvsize.plot.chart import Chart, Line, Series
+
+_DASHES = (0, (4, 2.5))
+_LONG_LABEL = 38
+# Labels of lines that are closer than this share of the height stand side by side.
+_CLOSE = 0.055
+_HEADROOM = 1.3
+"""Above the highest figure there is room for a line's label."""
+
+
+def draw(chart: Chart, figure: Figure) -> None:
+    """Draw on `figure`."""
+    axes = figure.add_subplot()
+    low, high = chart.extent()
+    if chart.stacked:
+        _even_axes(chart, axes)
+        _stack(chart, axes)
+    else:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.set_xlim(chart.least_context, chart.most_context)
+        axes.set_ylim(low / _HEADROOM, high * _HEADROOM)
+        _ticks(axes, powers(chart.least_context, chart.most_context, 11), powers(low, high, 12))
+        for index, series in enumerate(chart.series):
+            _curve(index, series, axes)
+    _budgets(chart, axes)
+    _crossings(chart, axes)
+    axes.set_xlabel("context, tokens (1k = 1,024)")
+    axes.set_ylabel(chart.quantity)
+    axes.grid(visible=True, color=INK, alpha=0.15, linewidth=0.6)
+    axes.set_axisbelow(True)
+    _legend(chart, axes, figure)
+
+
+def _even_axes(chart: Chart, axes: Axes) -> None:
+    """From zero in even steps: only then the heights of a stack are its bytes."""
+    high = chart.extent()[1]
+    axes.set_xlim(chart.least_context, chart.most_context)
+    axes.set_ylim(0, high * (1 + _CLOSE))
+    contexts = [tick for tick in even(chart.most_context, 9) if tick >= chart.least_context]
+    _ticks(axes, contexts, even(high, 9))
+
+
+def _ticks(axes: Axes, contexts: list[int], sizes: list[int]) -> None:
+    for axis, ticks in ((axes.xaxis, contexts), (axes.yaxis, sizes)):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda context, _: tokens_text(round(context))))
+    axes.yaxis.set_major_formatter(FuncFormatter(_bytes_label))
+
+
+def _bytes_label(size: float, _: int) -> str:
+    return bytes_text(round(size)) if size else "0"
+
+
+def _curve(index: int, series: Series, axes: Axes) -> None:
+    """Solid to the model's limit, dashed beyond; marked at powers of two."""
+    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+    pairs = series.pairs()
+    limit = series.context_limit or pairs[-1][0]
+    own = [pair for pair in pairs if pair[0] <= limit]
+    beyond = [*own[-1:], *(pair for pair in pairs if pair[0] > limit)]
+    shape = {"color": colour, "linewidth": 1.8}
+    axes.plot(*_columns(own), **shape)
+    axes.plot(*_columns(beyond), linestyle=_DASHES, **shape)
+    marked = [pair for pair in pairs if pair[0] & (pair[0] - 1) == 0]
+    axes.plot(*_columns(marked), color=colour, marker=marker, markersize=4.5, linestyle="none")
+
+
+def _columns(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    return [context for context, _ in pairs], [size for _, size in pairs]
+
+
+def _stack(chart: Chart, axes: Axes) -> None:
+    floor = [0] * len(chart.series[0].points)
+    for index, series in enumerate(chart.series):
+        contexts, sizes = _columns(list(series.pairs()))
+        roof = [low + size for low, size in zip(floor, sizes, strict=True)]
+        colour = COLOURS[index % len(COLOURS)]
+        area = axes.fill_between(contexts, floor, roof, label=series.label)
+        area.set(facecolor=(colour, 0.45), edgecolor=colour, hatch=HATCHES[index % len(HATCHES)])
+        floor = roof
+    limit = chart.series[0].context_limit
+    if limit is not None and limit < chart.most_context:
+        axes.axvline(limit, color=INK, linestyle=_DASHES, linewidth=1, label="the model's limit")
+
+
+def _budgets(chart: Chart, axes: Axes) -> None:
+    """Dotted lines, each with its label at the left; an estimate's range as a band."""
+    placed: list[float] = []
+    to_axes = axes.transData + axes.transAxes.inverted()
+    for line in sorted(chart.budgets, key=lambda each: each.size_bytes):
+        axes.axhline(line.size_bytes, color=INK, linewidth=1, linestyle=(0, (1, 1.5)))
+        if line.least_bytes < line.most_bytes:
+            least = max(line.least_bytes, axes.get_ylim()[0])
+            axes.axhspan(least, line.most_bytes, facecolor=(INK, 0.08), edgecolor="none")
+        height = to_axes.transform((chart.least_context, line.size_bytes))[1]
+        beside = sum(1 for other in placed if height - other < _CLOSE)
+        placed.append(height)
+        _line_label(line, (0.012 + 0.3 * beside, height), axes)
+
+
+def _line_label(line: Line, place: tuple[float, float], axes: Axes) -> None:
+    axes.annotate(
+        _label(line),
+        place,
+        xycoords="axes fraction",
+        xytext=(0, 2),
+        textcoords="offset points",
+        fontsize=8,
+    )
+
+
+def _label(line: Line) -> str:
+    size = bytes_text(line.size_bytes) if line.size_bytes % 2**20 == 0 else ""
+    return line.label if line.label.endswith("B") else f"{line.label}{size and ': ' + size}"
+
+
+def _crossings(chart: Chart, axes: Axes) -> None:
+    for crossing in chart.crossings:
+        if crossing.everywhere or crossing.context < chart.least_context:
+            continue
+        size = chart.budgets[crossing.budget].size_bytes
+        axes.plot(
+            crossing.context,
+            size,
+            marker="o",
+            markersize=9,
+            markerfacecolor="none",
+            markeredgecolor=INK,
+            markeredgewidth=1.2,
+        )
+        axes.annotate(
+            format_tokens(crossing.context),
+            (crossing.context, size),
+            xytext=(-5, 5),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+        )
+
+
+def _legend(chart: Chart, axes: Axes, figure: Figure) -> None:
+    handles: list[object] = []
+    if chart.stacked:
+        handles, _ = axes.get_legend_handles_labels()
+    for index, series in enumerate(() if chart.stacked else chart.series):
+        style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+        handles.append(Line2D([], [], label=series.label, linewidth=1.8, markersize=4.5, **style))
+    if not chart.stacked and any(series.beyond_limit() for series in chart.series):
+        dashed = {"color": INK, "linestyle": _DASHES, "linewidth": 1.8}
+        handles.append(Line2D([], [], label="beyond the model's own limit", **dashed))
+    if any(not crossing.everywhere for crossing in chart.crossings):
+        ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
+        label = "largest context within the budget"
+        handles.append(Line2D([], [], label=label, markeredgecolor=INK, **ring))
+    longest = max(len(series.label) for series in chart.series)
+    columns = 1 if longest > _LONG_LABEL else 2
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False)
