@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 _SIZE = (7.2, 4.8)
 _DPI = 200
 _NOTE_WIDTH = 110
+# Comes with matplotlib, so it is there; a viewer of the svg may have to take another.
+_FONT, _FONTS = "DejaVu Sans", "'DejaVu Sans', Verdana, Arial, sans-serif"
 _STYLE = {
-    "font.family": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+    "font.family": [_FONT],
     "font.size": 9.5,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -83,4 +85,5 @@ def _svg(picture: Picture, figure: Figure) -> bytes:
         f"<desc>{escape(description(picture))}</desc>\n"
         f"<style>@media (prefers-color-scheme: dark){{{escape(DARK_SHEET)}}}</style>"
     )
+    body = body.replace(f"'{_FONT}'", _FONTS)
     return f'{head}{root}role="img" {attributes}>\n{said}{body}'.encode()
