@@ -43,7 +43,7 @@ def draw(picture: Ways, figure: Figure) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, most * _ROOM_FOR_LABELS)
     axes.xaxis.set_major_locator(FixedLocator(even(most, 6)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(int(size))))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(round(size))))
     axes.set_xlabel(picture.quantity)
     axes.grid(visible=True, axis="x", color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)

@@ -83,9 +83,10 @@ def _left(label: str, gpu: str, curves: tuple[Case, list[int]], weights: str) ->
     )
     budget = budget_of(machine, case.model, engine, case.ask["engine_version"], layout)
     least, most = budget.range_bytes
+    size = format_bytes(budget.best_bytes)
     each = "each " if layout.gpus > 1 else ""
     return Line(
-        label=label,
+        label=f"{label}: {size}",
         meaning=f"left on {each}{gpu} beside the weights of {case.model.name} in {engine}",
         size_bytes=budget.best_bytes,
         least_bytes=least,

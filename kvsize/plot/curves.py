@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 _DASHES = (0, (4, 2.5))
 _LONG_LABEL = 38
 # Labels of lines that are closer than this share of the height stand side by side.
-_CLOSE = 0.055
+_CLOSE = 0.045
+# The width of a line of rotated text, in shares of the axes.
+_ROTATED = 0.022
+_RING = {
+    "marker": "o",
+    "markersize": 9,
+    "markerfacecolor": "none",
+    "markeredgecolor": INK,
+    "markeredgewidth": 1.2,
+    "linestyle": "none",
+}
 _HEADROOM = 1.3
 """Above the highest figure there is room for a line's label."""
 
@@ -63,11 +73,7 @@ def _ticks(axes: Axes, contexts: list[int], sizes: list[int]) -> None:
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda context, _: tokens_text(round(context))))
-    axes.yaxis.set_major_formatter(FuncFormatter(_bytes_label))
-
-
-def _bytes_label(size: float, _: int) -> str:
-    return bytes_text(round(size)) if size else "0"
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(round(size))))
 
 
 def _curve(index: int, series: Series, axes: Axes) -> None:
@@ -81,7 +87,8 @@ def _curve(index: int, series: Series, axes: Axes) -> None:
     axes.plot(*_columns(own), **shape)
     axes.plot(*_columns(beyond), linestyle=_DASHES, **shape)
     marked = [pair for pair in pairs if pair[0] & (pair[0] - 1) == 0]
-    axes.plot(*_columns(marked), color=colour, marker=marker, markersize=4.5, linestyle="none")
+    dots = {"marker": marker, "markersize": 4.5, "linestyle": "none", "clip_on": False}
+    axes.plot(*_columns(marked), color=colour, **dots)
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
@@ -119,7 +126,7 @@ def _budgets(chart: Chart, axes: Axes) -> None:
 
 def _line_label(line: Line, place: tuple[float, float], axes: Axes) -> None:
     axes.annotate(
-        _label(line),
+        line.label,
         place,
         xycoords="axes fraction",
         xytext=(0, 2),
@@ -128,33 +135,28 @@ def _line_label(line: Line, place: tuple[float, float], axes: Axes) -> None:
     )
 
 
-def _label(line: Line) -> str:
-    size = bytes_text(line.size_bytes) if line.size_bytes % 2**20 == 0 else ""
-    return line.label if line.label.endswith("B") else f"{line.label}{size and ': ' + size}"
-
-
 def _crossings(chart: Chart, axes: Axes) -> None:
-    for crossing in chart.crossings:
-        if crossing.everywhere or crossing.context < chart.least_context:
-            continue
+    """A ring at each, and its context: in a stack beside it, else at the foot of a drop line."""
+    shown = [
+        crossing
+        for crossing in chart.crossings
+        if not crossing.everywhere and crossing.context >= chart.least_context
+    ]
+    to_axes = axes.transData + axes.transAxes.inverted()
+    last = -1.0
+    for crossing in sorted(shown, key=lambda each: each.context):
         size = chart.budgets[crossing.budget].size_bytes
-        axes.plot(
-            crossing.context,
-            size,
-            marker="o",
-            markersize=9,
-            markerfacecolor="none",
-            markeredgecolor=INK,
-            markeredgewidth=1.2,
-        )
-        axes.annotate(
-            format_tokens(crossing.context),
-            (crossing.context, size),
-            xytext=(-5, 5),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-        )
+        axes.plot(crossing.context, size, **_RING)
+        text = format_tokens(crossing.context)
+        if chart.stacked:
+            offset = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
+            axes.annotate(text, (crossing.context, size), fontsize=8, **offset)
+            continue
+        colour = COLOURS[crossing.series % len(COLOURS)]
+        axes.vlines(crossing.context, axes.get_ylim()[0], size, color=colour, linewidth=0.8)
+        place = max(to_axes.transform((crossing.context, size))[0] + 0.004, last + _ROTATED)
+        last = place
+        axes.text(place, 0.015, text, rotation=90, fontsize=8, transform=axes.transAxes)
 
 
 def _legend(chart: Chart, axes: Axes, figure: Figure) -> None:
@@ -168,9 +170,7 @@ def _legend(chart: Chart, axes: Axes, figure: Figure) -> None:
         dashed = {"color": INK, "linestyle": _DASHES, "linewidth": 1.8}
         handles.append(Line2D([], [], label="beyond the model's own limit", **dashed))
     if any(not crossing.everywhere for crossing in chart.crossings):
-        ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
-        label = "largest context within the budget"
-        handles.append(Line2D([], [], label=label, markeredgecolor=INK, **ring))
+        handles.append(Line2D([], [], label="largest context within the budget", **_RING))
     longest = max(len(series.label) for series in chart.series)
     columns = 1 if longest > _LONG_LABEL else 2
     figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False)

@@ -22,9 +22,12 @@ from kvsize.plot.palette import DARK_SHEET, INK
 if TYPE_CHECKING:
     from kvsize.plot.chart import Picture
 
-_SIZE = (7.2, 4.8)
+# Inches; what stands above and below the axes adds to the height.
+_WIDTH, _HEIGHT, _MARGIN = 7.2, 4.2, 0.08
+_TITLE_HEIGHT, _LINE_HEIGHT = 0.24, 0.15
 _DPI = 200
-_NOTE_WIDTH = 110
+# Characters in a line of that width.
+_SUBTITLE_WIDTH, _NOTE_WIDTH = 100, 120
 # Comes with matplotlib, so it is there; a viewer of the svg may have to take another.
 _FONT, _FONTS = "DejaVu Sans", "'DejaVu Sans', Verdana, Arial, sans-serif"
 _STYLE = {
@@ -49,21 +52,31 @@ def draw(picture: Picture, format_name: str) -> bytes:
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
-        figure = Figure(figsize=_SIZE, layout="constrained")
-        _write_heads(picture, figure)
+        figure = _sheet(picture)
         if isinstance(picture, Chart):
             curves.draw(picture, figure)
         else:
             bars.draw(picture, figure)
-        figure.axes[0].set_title(picture.subtitle, loc="left", fontsize=8.5)
         return _svg(picture, figure) if format_name == "svg" else _png(picture, figure)
 
 
-def _write_heads(picture: Picture, figure: Figure) -> None:
-    figure.suptitle(picture.title, x=0.01, ha="left", weight="bold", fontsize=11)
-    if picture.notes:
-        lines = [line for note in picture.notes for line in textwrap.wrap(note, _NOTE_WIDTH)]
-        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7)
+def _sheet(picture: Picture) -> Figure:
+    """A figure with the title above and the notes below the room for axes."""
+    subtitle = textwrap.fill(picture.subtitle, _SUBTITLE_WIDTH)
+    notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in picture.notes)
+    above = _MARGIN + _TITLE_HEIGHT + _LINE_HEIGHT * (subtitle.count("\n") + 1)
+    below = _LINE_HEIGHT * (notes.count("\n") + 1) if notes else 0.0
+    height = above + _HEIGHT + below
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    room = (0, below / height, 1, 1 - (above + below) / height)
+    figure.set_layout_engine("constrained", rect=room)
+    left = _MARGIN / _WIDTH
+    top = (height - _MARGIN) / height
+    figure.text(left, top, picture.title, va="top", weight="bold", fontsize=11)
+    under = top - _TITLE_HEIGHT / height
+    figure.text(left, under, subtitle, va="top", fontsize=8.5, linespacing=1.3)
+    figure.text(left, _MARGIN / height, notes, va="bottom", fontsize=7.5, linespacing=1.3)
+    return figure
 
 
 def _png(picture: Picture, figure: Figure) -> bytes:

@@ -55,7 +55,7 @@ def _chart(chart: Chart, width: int) -> Iterator[str]:
         if not crossing.everywhere and crossing.context >= chart.least_context:
             row = scale.row(chart.budgets[crossing.budget].size_bytes)
             canvas.put(scale.column(crossing.context), row, _CROSSING)
-    labels = {scale.row(size): bytes_text(size) if size else "0" for size in scale.byte_ticks}
+    labels = {scale.row(size): bytes_text(size) for size in scale.byte_ticks}
     for row in range(scale.rows - 1, -1, -1):
         mark = "┤" if row in labels else "│"
         yield f"{labels.get(row, ''):>{_GUTTER}} {mark}{canvas.line(row)}"

@@ -16,7 +16,9 @@ def tokens_text(tokens: int) -> str:
 
 
 def bytes_text(size_bytes: int) -> str:
-    """2³² → `4 GiB`, 3 · 2²⁹ → `1.5 GiB`."""
+    """2³² → `4 GiB`, 3 · 2²⁹ → `1.5 GiB`, 0 → `0`."""
+    if not size_bytes:
+        return "0"
     name, scale = max(
         ((name, scale) for name, scale in UNITS.items() if size_bytes >= scale),
         key=lambda unit: unit[1],
