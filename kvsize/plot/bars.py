@@ -12,16 +12,16 @@ from kvsize.plot.ticks import bytes_text, even
 from kvsize.units import format_bytes
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
     from kvsize.plot.chart import Ways
 
 _ROOM_FOR_LABELS = 1.45
 
 
-def draw(picture: Ways, figure: Figure) -> None:
-    """Draw on `figure`, the longest way as wide as there is room beside its label."""
-    axes = figure.add_subplot()
+def draw(picture: Ways, axes: Axes) -> list[Artist]:
+    """Draw, the longest way as wide as there is room beside its label; what the legend has."""
     names = [way.way for way in picture.ways]
     needed = [way.needed_bytes for way in picture.ways]
     wasted = [way.size_bytes - way.needed_bytes for way in picture.ways]
@@ -47,4 +47,4 @@ def draw(picture: Ways, figure: Figure) -> None:
     axes.set_xlabel(picture.quantity)
     axes.grid(visible=True, axis="x", color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)
-    figure.legend(loc="outside lower left", ncols=2, frameon=False)
+    return list(axes.get_legend_handles_labels()[0])

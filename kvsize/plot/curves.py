@@ -12,13 +12,12 @@ from kvsize.plot.ticks import bytes_text, even, powers, tokens_text
 from kvsize.units import format_tokens
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from kvsize.plot.chart import Chart, Line, Series
 
 _DASHES = (0, (4, 2.5))
-_LONG_LABEL = 38
 # Labels of lines that are closer than this share of the height stand side by side.
 _CLOSE = 0.045
 # The width of a line of rotated text, in shares of the axes.
@@ -35,9 +34,8 @@ _HEADROOM = 1.3
 """Above the highest figure there is room for a line's label."""
 
 
-def draw(chart: Chart, figure: Figure) -> None:
-    """Draw on `figure`."""
-    axes = figure.add_subplot()
+def draw(chart: Chart, axes: Axes) -> list[Artist]:
+    """Draw; what the legend has."""
     low, high = chart.extent()
     if chart.stacked:
         _even_axes(chart, axes)
@@ -56,7 +54,7 @@ def draw(chart: Chart, figure: Figure) -> None:
     axes.set_ylabel(chart.quantity)
     axes.grid(visible=True, color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)
-    _legend(chart, axes, figure)
+    return _legend(chart, axes)
 
 
 def _even_axes(chart: Chart, axes: Axes) -> None:
@@ -111,28 +109,25 @@ def _stack(chart: Chart, axes: Axes) -> None:
 
 def _budgets(chart: Chart, axes: Axes) -> None:
     """Dotted lines, each with its label at the left; an estimate's range as a band."""
-    placed: list[float] = []
     to_axes = axes.transData + axes.transAxes.inverted()
-    for line in sorted(chart.budgets, key=lambda each: each.size_bytes):
+    lines = sorted(chart.budgets, key=lambda each: each.size_bytes)
+    heights = [to_axes.transform((chart.least_context, line.size_bytes))[1] for line in lines]
+    for index, (line, height) in enumerate(zip(lines, heights, strict=True)):
         axes.axhline(line.size_bytes, color=INK, linewidth=1, linestyle=(0, (1, 1.5)))
         if line.least_bytes < line.most_bytes:
             least = max(line.least_bytes, axes.get_ylim()[0])
             axes.axhspan(least, line.most_bytes, facecolor=(INK, 0.08), edgecolor="none")
-        height = to_axes.transform((chart.least_context, line.size_bytes))[1]
-        beside = sum(1 for other in placed if height - other < _CLOSE)
-        placed.append(height)
-        _line_label(line, (0.012 + 0.3 * beside, height), axes)
-
-
-def _line_label(line: Line, place: tuple[float, float], axes: Axes) -> None:
-    axes.annotate(
-        line.label,
-        place,
-        xycoords="axes fraction",
-        xytext=(0, 2),
-        textcoords="offset points",
-        fontsize=8,
-    )
+        beside = sum(1 for other in heights[:index] if height - other < _CLOSE)
+        under = any(0 < other - height < _CLOSE for other in heights[index + 1 :])
+        axes.annotate(
+            line.label,
+            (0.012 + 0.32 * beside, height),
+            xycoords="axes fraction",
+            xytext=(0, -3 if under else 2),
+            textcoords="offset points",
+            va="top" if under else "bottom",
+            fontsize=8,
+        )
 
 
 def _crossings(chart: Chart, axes: Axes) -> None:
@@ -142,27 +137,40 @@ def _crossings(chart: Chart, axes: Axes) -> None:
         for crossing in chart.crossings
         if not crossing.everywhere and crossing.context >= chart.least_context
     ]
-    to_axes = axes.transData + axes.transAxes.inverted()
-    last = -1.0
-    for crossing in sorted(shown, key=lambda each: each.context):
-        size = chart.budgets[crossing.budget].size_bytes
+    shown.sort(key=lambda crossing: crossing.context)
+    places = _side_by_side(chart, [crossing.context for crossing in shown], axes)
+    for crossing, place in zip(shown, places, strict=True):
+        size, text = chart.budgets[crossing.budget].size_bytes, format_tokens(crossing.context)
         axes.plot(crossing.context, size, **_RING)
-        text = format_tokens(crossing.context)
         if chart.stacked:
             offset = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
             axes.annotate(text, (crossing.context, size), fontsize=8, **offset)
             continue
         colour = COLOURS[crossing.series % len(COLOURS)]
         axes.vlines(crossing.context, axes.get_ylim()[0], size, color=colour, linewidth=0.8)
-        place = max(to_axes.transform((crossing.context, size))[0] + 0.004, last + _ROTATED)
-        last = place
         axes.text(place, 0.015, text, rotation=90, fontsize=8, transform=axes.transAxes)
 
 
-def _legend(chart: Chart, axes: Axes, figure: Figure) -> None:
-    handles: list[object] = []
+def _side_by_side(chart: Chart, contexts: list[int], axes: Axes) -> list[float]:
+    """Where labels of ascending contexts stand, in shares of the width, without touching.
+
+    Each stands right of its line, or left of it where another line follows closely.
+    """
+    to_axes = axes.transData + axes.transAxes.inverted()
+    lines = [to_axes.transform((context, chart.extent()[0]))[0] for context in contexts]
+    placed, last = [], -1.0
+    for line, following in zip(lines, [*lines[1:], 2.0], strict=True):
+        left = line - _ROTATED
+        crowded = following - line < _ROTATED and left - last >= _ROTATED
+        last = left if crowded else max(line + 0.004, last + _ROTATED)
+        placed.append(last)
+    return placed
+
+
+def _legend(chart: Chart, axes: Axes) -> list[Artist]:
+    handles: list[Artist] = []
     if chart.stacked:
-        handles, _ = axes.get_legend_handles_labels()
+        handles += axes.get_legend_handles_labels()[0]
     for index, series in enumerate(() if chart.stacked else chart.series):
         style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
         handles.append(Line2D([], [], label=series.label, linewidth=1.8, markersize=4.5, **style))
@@ -171,6 +179,4 @@ def _legend(chart: Chart, axes: Axes, figure: Figure) -> None:
         handles.append(Line2D([], [], label="beyond the model's own limit", **dashed))
     if any(not crossing.everywhere for crossing in chart.crossings):
         handles.append(Line2D([], [], label="largest context within the budget", **_RING))
-    longest = max(len(series.label) for series in chart.series)
-    columns = 1 if longest > _LONG_LABEL else 2
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False)
+    return handles

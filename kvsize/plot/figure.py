@@ -18,16 +18,20 @@ from kvsize.plot import bars, curves
 from kvsize.plot.chart import Chart
 from kvsize.plot.describe import description
 from kvsize.plot.palette import DARK_SHEET, INK
+from kvsize.units import ceil_div
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+
     from kvsize.plot.chart import Picture
 
 # Inches; what stands above and below the axes adds to the height.
 _WIDTH, _HEIGHT, _MARGIN = 7.2, 4.2, 0.08
 _TITLE_HEIGHT, _LINE_HEIGHT = 0.24, 0.15
 _DPI = 200
+_LEGEND_HEIGHT = 0.19
 # Characters in a line of that width.
-_SUBTITLE_WIDTH, _NOTE_WIDTH = 100, 120
+_SUBTITLE_WIDTH, _NOTE_WIDTH, _LEGEND_WIDTH = 100, 120, 100
 # Comes with matplotlib, so it is there; a viewer of the svg may have to take another.
 _FONT, _FONTS = "DejaVu Sans", "'DejaVu Sans', Verdana, Arial, sans-serif"
 _STYLE = {
@@ -52,31 +56,33 @@ def draw(picture: Picture, format_name: str) -> bytes:
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
-        figure = _sheet(picture)
-        if isinstance(picture, Chart):
-            curves.draw(picture, figure)
-        else:
-            bars.draw(picture, figure)
+        figure = Figure()
+        draw_on = curves.draw if isinstance(picture, Chart) else bars.draw
+        _lay_out(picture, figure, draw_on(picture, figure.add_subplot()))  # type: ignore[arg-type]
         return _svg(picture, figure) if format_name == "svg" else _png(picture, figure)
 
 
-def _sheet(picture: Picture) -> Figure:
-    """A figure with the title above and the notes below the room for axes."""
+def _lay_out(picture: Picture, figure: Figure, handles: list[Artist]) -> None:
+    """Title and subtitle above the axes; the legend and then the notes below, each with its room."""
     subtitle = textwrap.fill(picture.subtitle, _SUBTITLE_WIDTH)
     notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in picture.notes)
-    above = _MARGIN + _TITLE_HEIGHT + _LINE_HEIGHT * (subtitle.count("\n") + 1)
-    below = _LINE_HEIGHT * (notes.count("\n") + 1) if notes else 0.0
-    height = above + _HEIGHT + below
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    room = (0, below / height, 1, 1 - (above + below) / height)
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = next(count for count in (3, 2, 1) if count * (longest + 6) <= _LEGEND_WIDTH or count == 1)
+    noted = _LINE_HEIGHT * (notes.count("\n") + 1) if notes else 0.0
+    above = _TITLE_HEIGHT + _LINE_HEIGHT * (subtitle.count("\n") + 1)
+    below = noted + _LEGEND_HEIGHT * ceil_div(len(handles), columns)
+    height = above + _HEIGHT + below + 2 * _MARGIN
+    figure.set_size_inches(_WIDTH, height)
+    room = (0, (below + _MARGIN) / height, 1, (_HEIGHT - _MARGIN) / height)
     figure.set_layout_engine("constrained", rect=room)
-    left = _MARGIN / _WIDTH
-    top = (height - _MARGIN) / height
+    left, low, top = _MARGIN / _WIDTH, _MARGIN / height, 1 - _MARGIN / height
+    small = {"fontsize": 8.5, "linespacing": 1.3}
     figure.text(left, top, picture.title, va="top", weight="bold", fontsize=11)
-    under = top - _TITLE_HEIGHT / height
-    figure.text(left, under, subtitle, va="top", fontsize=8.5, linespacing=1.3)
-    figure.text(left, _MARGIN / height, notes, va="bottom", fontsize=7.5, linespacing=1.3)
-    return figure
+    figure.text(left, top - _TITLE_HEIGHT / height, subtitle, va="top", **small)
+    figure.text(left, low, notes, va="bottom", fontsize=7.5, linespacing=1.3)
+    at = (left, low + noted / height)
+    style = {"loc": "lower left", "frameon": False, "borderpad": 0, "borderaxespad": 0.0}
+    figure.legend(handles=handles, ncols=columns, bbox_to_anchor=at, **style)
 
 
 def _png(picture: Picture, figure: Figure) -> bytes:
