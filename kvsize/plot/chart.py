@@ -27,7 +27,7 @@ class Series:
     """One curve; where layers are stacked, one kind of layer.
 
     `label`: what tells it from the others. `context_limit`: the model's, beyond which the curve is
-    dashed. `refused_beyond`: the last context the engine takes, where it refuses some in the range.
+    dashed. `asked_kv_dtype`: `auto` where `kv_dtype` is the model's own. `refused_beyond`: the last context the engine takes, where it refuses some in the range.
     """
 
     label: str
@@ -36,6 +36,7 @@ class Series:
     engine_version: str
     cache: str
     kv_dtype: str
+    asked_kv_dtype: str
     sequences: int
     context_limit: int | None
     refused_beyond: int | None

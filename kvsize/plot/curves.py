@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from matplotlib.lines import Line2D
@@ -159,7 +160,7 @@ def _side_by_side(chart: Chart, contexts: list[int], axes: Axes) -> list[float]:
     to_axes = axes.transData + axes.transAxes.inverted()
     lines = [to_axes.transform((context, chart.extent()[0]))[0] for context in contexts]
     placed, last = [], -1.0
-    for line, following in zip(lines, [*lines[1:], 2.0], strict=True):
+    for line, following in pairwise([*lines, 2.0]):
         left = line - _ROTATED
         crowded = following - line < _ROTATED and left - last >= _ROTATED
         last = left if crowded else max(line + 0.004, last + _ROTATED)

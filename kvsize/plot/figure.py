@@ -68,7 +68,7 @@ def _lay_out(picture: Picture, figure: Figure, handles: list[Artist]) -> None:
     notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in picture.notes)
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = next(count for count in (3, 2, 1) if count * (longest + 6) <= _LEGEND_WIDTH or count == 1)
-    noted = _LINE_HEIGHT * (notes.count("\n") + 1) if notes else 0.0
+    noted = _MARGIN + _LINE_HEIGHT * (notes.count("\n") + 1) if notes else 0.0
     above = _TITLE_HEIGHT + _LINE_HEIGHT * (subtitle.count("\n") + 1)
     below = noted + _LEGEND_HEIGHT * ceil_div(len(handles), columns)
     height = above + _HEIGHT + below + 2 * _MARGIN

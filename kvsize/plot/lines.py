@@ -131,6 +131,7 @@ def _series(label: str, case: Case, size: Size, points: Points, most: int) -> Se
         engine_version=size.engine_version,
         cache=size.cache,
         kv_dtype=size.kv_dtype,
+        asked_kv_dtype=case.ask["kv_dtype"],
         sequences=size.sequences,
         context_limit=case.model.context_limit,
         refused_beyond=last if last < most else None,
