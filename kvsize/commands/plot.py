@@ -66,7 +66,9 @@ def command(
     lengths: LengthsFile = "",
     budget: Annotated[
         str,
-        typer.Option("--budget", metavar="BYTES", help="Lines to mark: 40GiB, several with commas."),
+        typer.Option(
+            "--budget", metavar="BYTES", help="Lines to mark: 40GiB, several with commas."
+        ),
     ] = "",
     gpu: Annotated[
         str,
@@ -108,16 +110,16 @@ def command(
     asked = ask("auto", "", engine_version, option, cache, tp, pp)
     counts = arguments.counts("--batch", batch)
     loaded = tuple(load_models(models, asked, strict=strict, offline=offline))
-    wanted = asking.wanted(loaded, asked, arguments.names(engine), arguments.names(kv_dtype), counts)
+    wanted = asking.wanted(
+        loaded, asked, arguments.names(engine), arguments.names(kv_dtype), counts
+    )
     if lengths:
         from kvsize.plot.lengths import ways
 
         return written(ways(wanted, lengths), format_name, look("", out).width), out
     from kvsize.plot import lines
 
-    memory = Memory(
-        budgets=arguments.names(budget), gpus=arguments.names(gpu), weights=weights
-    )
+    memory = Memory(budgets=arguments.names(budget), gpus=arguments.names(gpu), weights=weights)
     least, most = asking.context_range(ctx, loaded)
     build = lines.kinds if by else lines.explorable if format_name == "html" else lines.chart
     picture = build(asking.with_gpu(wanted, memory.gpus), least, most, memory)

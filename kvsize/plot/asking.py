@@ -88,7 +88,11 @@ class Case:
     def measure(self, context: int) -> int:
         """The bytes that are drawn: of the whole cache, or of the fullest GPU where several share it."""
         found = self.size(context)
-        return max(found.rank_bytes, default=found.total_bytes) if self.ranks > 1 else found.total_bytes
+        return (
+            max(found.rank_bytes, default=found.total_bytes)
+            if self.ranks > 1
+            else found.total_bytes
+        )
 
     def takes(self, context: int) -> bool:
         """Whether the engine accepts that context."""

@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from kvsize.plot.palette import COLOURS, HATCHES, INK, MARKERS
+from kvsize.plot.palette import COLOURS, HATCHES, INK, MARKERS, Style
 from kvsize.plot.ticks import bytes_text, even, powers, tokens_text
 from kvsize.units import format_tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from kvsize.plot.chart import Chart, Line, Series
+    from kvsize.plot.chart import Chart, Series
 
 _DASHES = (0, (4, 2.5))
 # Labels of lines that are closer than this share of the height stand side by side.
 _CLOSE = 0.045
 # The width of a line of rotated text, in shares of the axes.
 _ROTATED = 0.022
-_RING = {
+_RING: Style = {
     "marker": "o",
     "markersize": 9,
     "markerfacecolor": "none",
@@ -48,7 +50,7 @@ def draw(chart: Chart, axes: Axes) -> list[Artist]:
         axes.set_ylim(low / _HEADROOM, high * _HEADROOM)
         _ticks(axes, powers(chart.least_context, chart.most_context, 11), powers(low, high, 12))
         for index, series in enumerate(chart.series):
-            _curve(index, series, axes)
+            _curve(index, series, axes, _twins(series, chart.series[index + 1 :]))
     _budgets(chart, axes)
     _crossings(chart, axes)
     axes.set_xlabel("context, tokens (1k = 1,024)")
@@ -75,18 +77,27 @@ def _ticks(axes: Axes, contexts: list[int], sizes: list[int]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(round(size))))
 
 
-def _curve(index: int, series: Series, axes: Axes) -> None:
-    """Solid to the model's limit, dashed beyond; marked at powers of two."""
+def _twins(series: Series, later: Sequence[Series]) -> int:
+    """How many later curves lie on this one."""
+    own = series.pairs()
+    return sum(1 for other in later if set(own) <= set(other.pairs()))
+
+
+def _curve(index: int, series: Series, axes: Axes, twins: int) -> None:
+    """Solid to the model's limit, dashed beyond; marked at powers of two.
+
+    A curve on which others lie is wider, and shows beside them.
+    """
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     pairs = series.pairs()
     limit = series.context_limit or pairs[-1][0]
     own = [pair for pair in pairs if pair[0] <= limit]
     beyond = [*own[-1:], *(pair for pair in pairs if pair[0] > limit)]
-    shape = {"color": colour, "linewidth": 1.8}
+    shape: Style = {"color": colour, "linewidth": 1.8 + 2.8 * twins}
     axes.plot(*_columns(own), **shape)
     axes.plot(*_columns(beyond), linestyle=_DASHES, **shape)
     marked = [pair for pair in pairs if pair[0] & (pair[0] - 1) == 0]
-    dots = {"marker": marker, "markersize": 4.5, "linestyle": "none", "clip_on": False}
+    dots: Style = {"marker": marker, "markersize": 4.5, "linestyle": "none", "clip_on": False}
     axes.plot(*_columns(marked), color=colour, **dots)
 
 
@@ -144,7 +155,7 @@ def _crossings(chart: Chart, axes: Axes) -> None:
         size, text = chart.budgets[crossing.budget].size_bytes, format_tokens(crossing.context)
         axes.plot(crossing.context, size, **_RING)
         if chart.stacked:
-            offset = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
+            offset: Style = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
             axes.annotate(text, (crossing.context, size), fontsize=8, **offset)
             continue
         colour = COLOURS[crossing.series % len(COLOURS)]
@@ -173,10 +184,13 @@ def _legend(chart: Chart, axes: Axes) -> list[Artist]:
     if chart.stacked:
         handles += axes.get_legend_handles_labels()[0]
     for index, series in enumerate(() if chart.stacked else chart.series):
-        style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+        style: Style = {
+            "color": COLOURS[index % len(COLOURS)],
+            "marker": MARKERS[index % len(MARKERS)],
+        }
         handles.append(Line2D([], [], label=series.label, linewidth=1.8, markersize=4.5, **style))
     if not chart.stacked and any(series.beyond_limit() for series in chart.series):
-        dashed = {"color": INK, "linestyle": _DASHES, "linewidth": 1.8}
+        dashed: Style = {"color": INK, "linestyle": _DASHES, "linewidth": 1.8}
         handles.append(Line2D([], [], label="beyond the model's own limit", **dashed))
     if any(not crossing.everywhere for crossing in chart.crossings):
         handles.append(Line2D([], [], label="largest context within the budget", **_RING))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 import matplotlib as mpl
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from kvsize.plot import bars, curves
 from kvsize.plot.chart import Chart
 from kvsize.plot.describe import description
-from kvsize.plot.palette import DARK_SHEET, INK
+from kvsize.plot.palette import DARK_SHEET, INK, Style
 from kvsize.units import ceil_div
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _LEGEND_HEIGHT = 0.19
 _SUBTITLE_WIDTH, _NOTE_WIDTH, _LEGEND_WIDTH = 100, 120, 100
 # Comes with matplotlib, so it is there; a viewer of the svg may have to take another.
 _FONT, _FONTS = "DejaVu Sans", "'DejaVu Sans', Verdana, Arial, sans-serif"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.family": [_FONT],
     "font.size": 9.5,
     "axes.edgecolor": INK,
@@ -46,6 +46,7 @@ _STYLE = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
+    "text.parse_math": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "kvsize",
 }
@@ -57,8 +58,12 @@ def draw(picture: Picture, format_name: str) -> bytes:
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
         figure = Figure()
-        draw_on = curves.draw if isinstance(picture, Chart) else bars.draw
-        _lay_out(picture, figure, draw_on(picture, figure.add_subplot()))  # type: ignore[arg-type]
+        axes = figure.add_subplot()
+        if isinstance(picture, Chart):
+            handles = curves.draw(picture, axes)
+        else:
+            handles = bars.draw(picture, axes)
+        _lay_out(picture, figure, handles)
         return _svg(picture, figure) if format_name == "svg" else _png(picture, figure)
 
 
@@ -67,7 +72,9 @@ def _lay_out(picture: Picture, figure: Figure, handles: list[Artist]) -> None:
     subtitle = textwrap.fill(picture.subtitle, _SUBTITLE_WIDTH)
     notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in picture.notes)
     longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = next(count for count in (3, 2, 1) if count * (longest + 6) <= _LEGEND_WIDTH or count == 1)
+    columns = next(
+        count for count in (3, 2, 1) if count * (longest + 6) <= _LEGEND_WIDTH or count == 1
+    )
     noted = _MARGIN + _LINE_HEIGHT * (notes.count("\n") + 1) if notes else 0.0
     above = _TITLE_HEIGHT + _LINE_HEIGHT * (subtitle.count("\n") + 1)
     below = noted + _LEGEND_HEIGHT * ceil_div(len(handles), columns)
@@ -76,13 +83,13 @@ def _lay_out(picture: Picture, figure: Figure, handles: list[Artist]) -> None:
     room = (0, (below + _MARGIN) / height, 1, (_HEIGHT - _MARGIN) / height)
     figure.set_layout_engine("constrained", rect=room)
     left, low, top = _MARGIN / _WIDTH, _MARGIN / height, 1 - _MARGIN / height
-    small = {"fontsize": 8.5, "linespacing": 1.3}
+    small: Style = {"fontsize": 8.5, "linespacing": 1.3}
     figure.text(left, top, picture.title, va="top", weight="bold", fontsize=11)
     figure.text(left, top - _TITLE_HEIGHT / height, subtitle, va="top", **small)
     figure.text(left, low, notes, va="bottom", fontsize=7.5, linespacing=1.3)
     at = (left, low + noted / height)
-    style = {"loc": "lower left", "frameon": False, "borderpad": 0, "borderaxespad": 0.0}
-    figure.legend(handles=handles, ncols=columns, bbox_to_anchor=at, **style)
+    style: Style = {"ncols": columns, "frameon": False, "borderpad": 0, "borderaxespad": 0.0}
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=at, **style)
 
 
 def _png(picture: Picture, figure: Figure) -> bytes:

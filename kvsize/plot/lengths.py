@@ -38,9 +38,7 @@ def ways(wanted: Wanted, text: str) -> Ways:
     mean = f"{float(lengths.mean):,.1f}".removesuffix(".0")
     return Ways(
         title=f"KV cache of {case.model.name} for sequences of many lengths",
-        subtitle=(
-            f"{text}: {mean} tokens on average, {format_tokens(lengths.longest)} at most"
-        ),
+        subtitle=(f"{text}: {mean} tokens on average, {format_tokens(lengths.longest)} at most"),
         quantity="Bytes of one sequence on average",
         ways=tuple(
             Way(

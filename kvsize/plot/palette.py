@@ -6,6 +6,10 @@ backgrounds swallows. Shapes tell the curves apart as well: a picture reads in g
 
 from __future__ import annotations
 
+from typing import Any
+
+Style = dict[str, Any]
+"""Keyword arguments of matplotlib's."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "++++")

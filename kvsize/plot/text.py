@@ -113,7 +113,9 @@ def _legend(chart: Chart, width: int) -> Iterator[str]:
     head = f"{chart.quantity} at {format_tokens(chart.least_context)}"
     yield from _wrapped(f"{head} and at {format_tokens(chart.most_context)} tokens:", width, "")
     names = max(len(series.label) for series in chart.series)
-    sizes = [[format_bytes(series.points[end].size_bytes) for end in (0, -1)] for series in chart.series]
+    sizes = [
+        [format_bytes(series.points[end].size_bytes) for end in (0, -1)] for series in chart.series
+    ]
     widths = [max(len(row[end]) for row in sizes) for end in (0, 1)]
     limits = {series.context_limit for series in chart.series}
     for index, (series, (first, last)) in enumerate(zip(chart.series, sizes, strict=True)):
@@ -123,8 +125,8 @@ def _legend(chart: Chart, width: int) -> Iterator[str]:
             limit = f"  limit {format_tokens(series.context_limit)}"
         yield f"  {mark} {series.label:{names}}  {first:>{widths[0]}}  {last:>{widths[1]}}{limit}"
     if any(series.beyond_limit() for series in chart.series):
-        limit = limits.pop() if len(limits) == 1 else None
-        tokens = f" of {format_tokens(limit)} tokens" if limit else ""
+        shared = chart.series[0].context_limit if len(limits) == 1 else None
+        tokens = f" of {format_tokens(shared)} tokens" if shared else ""
         yield f"  Beyond the model's own limit{tokens} every third column is drawn."
     yield from _budgets(chart, width)
 
