@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from kvsize.api import size as size_of
 from kvsize.capacity.asked import spelled
 from kvsize.capacity.gpus import gpu as gpu_called
+from kvsize.capacity.layout import Layout
 from kvsize.capacity.machine import vllm_gpu
+from kvsize.capacity.setup import Setup
 from kvsize.errors import EngineRefuses, KvsizeError, UsageError
 from kvsize.report import for_model
 from kvsize.units import parse_tokens
@@ -92,6 +94,21 @@ class Case:
             max(found.rank_bytes, default=found.total_bytes)
             if self.ranks > 1
             else found.total_bytes
+        )
+
+    def setup(self) -> Setup:
+        """The same as `kvsize.capacity` is asked about it."""
+        layout = Layout(
+            tensor_parallel_size=self.ask["tensor_parallel_size"],
+            pipeline_parallel_size=self.ask["pipeline_parallel_size"],
+        )
+        return Setup(
+            model=self.model,
+            engine=spelled(str(self.ask["engine"])),
+            layout=layout,
+            engine_version=self.ask["engine_version"],
+            kv_dtype=self.ask["kv_dtype"],
+            options=self.ask["options"],
         )
 
     def takes(self, context: int) -> bool:

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.capacity import asked
-from kvsize.capacity.layout import Layout
+from kvsize.capacity.holding import fits
 from kvsize.capacity.machine import budget_of
 from kvsize.capacity.search import largest
 from kvsize.plot.chart import Crossing, Line
 from kvsize.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kvsize.plot.asking import Case
     from kvsize.plot.sampling import Points
+
+# By a twentieth.
+_CLEARLY = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +80,7 @@ def _left(label: str, gpu: str, curves: tuple[Case, list[int]], weights: str) ->
     case, series = curves
     machine = asked.machine(case.model, gpu, "", "", weights, "", "")
     engine = asked.spelled(case.ask["engine"] or "")
-    layout = Layout(
-        tensor_parallel_size=case.ask["tensor_parallel_size"],
-        pipeline_parallel_size=case.ask["pipeline_parallel_size"],
-    )
+    layout = case.setup().layout
     budget = budget_of(machine, case.model, engine, case.ask["engine_version"], layout)
     least, most = budget.range_bytes
     size = format_bytes(budget.best_bytes)
@@ -98,36 +98,59 @@ def _left(label: str, gpu: str, curves: tuple[Case, list[int]], weights: str) ->
 def crossings(
     cases: Sequence[Case], curves: Sequence[Points], budgets: Sequence[Line]
 ) -> Iterator[Crossing]:
-    """Where each curve leaves each of its budgets, found among exact figures."""
+    """The largest context of each curve that its engine holds in each of its budgets."""
     for index, (case, points) in enumerate(zip(cases, curves, strict=True)):
         for at, line in enumerate(budgets):
             if index in line.series:
-                yield _crossing(index, at, line, case.measure, points)
+                yield _crossing(index, at, line, case, points)
 
 
-def _crossing(
-    series: int, budget: int, line: Line, measure: Callable[[int], int], points: Points
-) -> Crossing:
-    context = within(measure, points, line.size_bytes)
+def _crossing(series: int, budget: int, line: Line, case: Case, points: Points) -> Crossing:
+    last = points[-1][0]
+    context = held_context(case, points, line.size_bytes)
     estimated = line.least_bytes != line.most_bytes
     least, most = (
-        within(measure, points, size) if estimated else context
+        held_context(case, points, size) if estimated else context
         for size in (line.least_bytes, line.most_bytes)
     )
     return Crossing(
         series=series,
         budget=budget,
         context=context,
-        size_bytes=measure(context) if context else 0,
-        everywhere=context == points[-1][0],
+        size_bytes=case.measure(context) if context else 0,
+        everywhere=context == last,
         least_context=least,
         most_context=most,
     )
 
 
-def within(measure: Callable[[int], int], points: Points, size_bytes: int) -> int:
-    """The largest context up to the last point whose figure is at most `size_bytes`; 0 for none."""
+def held_context(case: Case, points: Points, size_bytes: int) -> int:
+    """The largest context up to the last point that the engine holds in `size_bytes`; 0 for none.
+
+    What `kvsize fit` says: an engine with a pool needs more than the sequences fill, where it
+    holds blocks back or cuts its memory by a rule of its own.
+    """
     guess = max((context for context, size in points if size <= size_bytes), default=1)
+    setup = case.setup()
     return largest(
-        lambda context: measure(context) <= size_bytes, at_most=points[-1][0], guess=guess
+        lambda context: fits(setup, context, case.sequences, size_bytes),
+        at_most=points[-1][0],
+        guess=guess,
     )
+
+
+def held_back(
+    crossings: Sequence[Crossing], budgets: Sequence[Line], cases: Sequence[Case]
+) -> list[str]:
+    """A sentence for each engine of which a mark lies clearly below its line."""
+    engines = {
+        str(cases[crossing.series].ask["engine"]): None
+        for crossing in crossings
+        if not crossing.everywhere
+        and crossing.size_bytes * _CLEARLY < budgets[crossing.budget].size_bytes * (_CLEARLY - 1)
+    }
+    return [
+        f"{engine} needs more memory than the sequences fill (see `kvsize fit`), so its marks lie "
+        "below the line."
+        for engine in engines
+    ]

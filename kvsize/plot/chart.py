@@ -68,10 +68,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """The largest context of a series whose figure is within a budget; 0 where none is.
+    """The largest context of a series that its engine holds in a budget; 0 where none is.
 
-    `size_bytes` is the figure there. `everywhere`: the last context shown is within it too, so
-    that larger ones may be. `least_context`, `most_context`: the same at the ends of an estimate.
+    `size_bytes` is the figure there. `everywhere`: the last context shown is held too, so that
+    larger ones may be. `least_context`, `most_context`: the same at the ends of an estimate.
     """
 
     series: int

@@ -152,7 +152,7 @@ def _crossings(chart: Chart, axes: Axes) -> None:
     shown.sort(key=lambda crossing: crossing.context)
     places = _side_by_side(chart, [crossing.context for crossing in shown], axes)
     for crossing, place in zip(shown, places, strict=True):
-        size, text = chart.budgets[crossing.budget].size_bytes, format_tokens(crossing.context)
+        size, text = crossing.size_bytes, format_tokens(crossing.context)
         axes.plot(crossing.context, size, **_RING)
         if chart.stacked:
             offset: Style = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
@@ -193,5 +193,5 @@ def _legend(chart: Chart, axes: Axes) -> list[Artist]:
         dashed: Style = {"color": INK, "linestyle": _DASHES, "linewidth": 1.8}
         handles.append(Line2D([], [], label="beyond the model's own limit", **dashed))
     if any(not crossing.everywhere for crossing in chart.crossings):
-        handles.append(Line2D([], [], label="largest context within the budget", **_RING))
+        handles.append(Line2D([], [], label="largest context that fits in the budget", **_RING))
     return handles

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvsize.capacity.lengths import read
-from kvsize.capacity.setup import Setup
 from kvsize.capacity.traffic import ways_of_allocating
 from kvsize.errors import UsageError
 from kvsize.plot.asking import accepted, one_case
@@ -24,14 +23,7 @@ def ways(wanted: Wanted, text: str) -> Ways:
     lengths = read(text)
     cases, notes = accepted(wanted, lengths.longest)
     case = one_case(cases, "--lengths")
-    setup = Setup(
-        model=case.model,
-        engine=str(case.ask["engine"]),
-        engine_version=case.ask["engine_version"],
-        kv_dtype=case.ask["kv_dtype"],
-        options=case.ask["options"],
-    )
-    found = ways_of_allocating(setup, lengths)
+    found = ways_of_allocating(case.setup(), lengths)
     if not found:
         msg = f"{case.model.where}: transformers does not run it, so what its tokens need is not known."
         raise UsageError(msg, "--lengths compares with what a DynamicCache of each length holds.")

@@ -52,7 +52,7 @@ def chart(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
         series=series,
         budgets=tuple(found),
         crossings=crossed,
-        notes=(*left_out, *_refusals(series), *notes),
+        notes=(*left_out, *_refusals(series), *notes, *budgets.held_back(crossed, found, cases)),
     )
 
 
@@ -92,7 +92,12 @@ def kinds(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
         series=series,
         budgets=tuple(found),
         crossings=crossed,
-        notes=(*left_out, *_refusals(series[:1]), *notes),
+        notes=(
+            *left_out,
+            *_refusals(series[:1]),
+            *notes,
+            *budgets.held_back(crossed, found, cases),
+        ),
     )
 
 

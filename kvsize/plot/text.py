@@ -53,7 +53,7 @@ def _chart(chart: Chart, width: int) -> Iterator[str]:
         _curves(chart, scale, canvas)
     for crossing in chart.crossings:
         if not crossing.everywhere and crossing.context >= chart.least_context:
-            row = scale.row(chart.budgets[crossing.budget].size_bytes)
+            row = scale.row(crossing.size_bytes)
             canvas.put(scale.column(crossing.context), row, _CROSSING)
     labels = {scale.row(size): bytes_text(size) for size in scale.byte_ticks}
     for row in range(scale.rows - 1, -1, -1):
