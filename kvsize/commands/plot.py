@@ -107,6 +107,15 @@ def command(
     if by not in KINDS:
         raise UsageError(f"--by is '{by}'.", "use --by kind, or leave it out.")
     format_name = format_of(out, as_json=as_json)
+    if (by or lengths) and format_name == "html":
+        msg = "an .html page shows curves, whose context, sequences and dtype can be moved."
+        hint = "write --by kind and --lengths to an .svg, .png, .txt or .json file."
+        raise UsageError(msg, hint)
+    for flag, given in (("--by", by), ("--ctx", ctx), ("--budget", budget), ("--gpu", gpu)):
+        if lengths and given:
+            msg = f"--lengths compares ways of allocating, and has no {flag}."
+            hint = f"leave out {flag}; `kvsize fit --lengths` counts what a memory holds."
+            raise UsageError(msg, hint)
     asked = ask("auto", "", engine_version, option, cache, tp, pp)
     counts = arguments.counts("--batch", batch)
     loaded = tuple(load_models(models, asked, strict=strict, offline=offline))

@@ -11,8 +11,7 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from kvsize.errors import UsageError
-from kvsize.plot.chart import Chart, as_data
+from kvsize.plot.chart import as_data
 from kvsize.plot.describe import description
 from kvsize.plot.palette import COLOURS
 
@@ -23,10 +22,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(picture: Picture) -> str:
-    """The page; UsageError for a picture in which nothing can be moved."""
-    if not isinstance(picture, Chart) or picture.stacked:
-        msg = "an .html page shows curves, whose context, sequences and dtype can be moved."
-        raise UsageError(msg, "write --by kind and --lengths to an .svg, .png, .txt or .json file.")
+    """The page of a picture of curves."""
     template = files("kvsize.plot").joinpath("page.html").read_text(encoding="utf-8")
     values = {
         "title": _text(picture.title),

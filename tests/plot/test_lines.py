@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvsize
+from kvsize.capacity.inverse import max_context
 from kvsize.errors import EngineRefuses, UsageError
-from kvsize.plot.asking import Wanted, context_range
+from kvsize.plot.asking import Case, Wanted, context_range
 from kvsize.plot.budgets import Memory
 from kvsize.plot.chart import Chart
 from kvsize.plot.lines import chart, explorable, kinds
@@ -20,6 +21,12 @@ NOTHING = Memory()
 
 def wanted(*models: kvsize.Model, **changes: object) -> Wanted:
     return Wanted(models=models, **{"options": {}, **changes})  # type: ignore[arg-type]
+
+
+def case_of(engine: str) -> Case:
+    """Llama's only curve."""
+    (case,) = wanted(LLAMA, engines=(engine,)).cases()
+    return case
 
 
 def figures(picture: Chart, options: dict[str, object] | None = None) -> list[tuple[int, int]]:
@@ -76,15 +83,17 @@ def test_one_curve_is_named_for_its_model() -> None:
 
 @given(budget=st.integers(2**27, 2**38), model=st.sampled_from([LLAMA, GEMMA]))
 @settings(max_examples=10, deadline=None)
-def test_a_crossing_is_the_largest_context_within(budget, model) -> None:
+def test_a_crossing_is_the_largest_context_that_fits(budget, model) -> None:
     picture = chart(wanted(model), 1024, 262144, Memory(budgets=(str(budget),)))
     (crossing,) = picture.crossings
 
     def taken(context: int) -> int:
-        return kvsize.size(model, context=context).total_bytes
+        return kvsize.size(model, context=context).allocated_bytes
 
     if crossing.context:
-        assert crossing.size_bytes == taken(crossing.context) <= budget
+        assert taken(crossing.context) <= budget
+        exact = kvsize.size(model, context=crossing.context).total_bytes
+        assert crossing.size_bytes == exact
     else:
         assert crossing.size_bytes == 0
     assert crossing.everywhere == (crossing.context == 262144)
@@ -93,6 +102,20 @@ def test_a_crossing_is_the_largest_context_within(budget, model) -> None:
         if crossing.context >= 1024:
             points = dict(picture.series[0].pairs())
             assert {crossing.context, crossing.context + 1} <= set(points)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_a_crossing_is_what_fit_says(engine: str, sequences: int) -> None:
+    asked = wanted(GEMMA, engines=(engine,), sequences=(sequences,))
+    picture = chart(asked, 1024, 131072, Memory(budgets=("8GiB",)))
+    (case,) = asked.cases()
+    (crossing,) = picture.crossings
+    assert 1024 < crossing.context < 131072
+    assert crossing.context == max_context(case.setup(), sequences, 8 * GIB, 131072)
+    assert [note.partition(" needs more memory")[0] for note in picture.notes] == (
+        [engine] if crossing.size_bytes * 20 < 8 * GIB * 19 else []
+    )
 
 
 def test_a_crossing_below_what_is_shown_is_found_too() -> None:
@@ -116,9 +139,9 @@ def test_a_gpu_leaves_what_fit_says() -> None:
     assert line.meaning == "left on l4 beside the weights of llama-3.1-8b in vllm"
     (crossing,) = picture.crossings
     assert crossing.least_context < crossing.context < crossing.most_context
-    size = kvsize.size(LLAMA, context=crossing.least_context, engine="vllm").total_bytes
-    more = kvsize.size(LLAMA, context=crossing.least_context + 1, engine="vllm").total_bytes
-    assert size <= line.least_bytes < more
+    assert crossing.least_context == max_context(
+        case_of("vllm").setup(), 1, line.least_bytes, 2**17
+    )
 
 
 def test_each_model_has_its_own_line_and_full_gpus_none() -> None:
