@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import struct
+import xml.etree.ElementTree as ET
 import zlib
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from command import program, run
@@ -99,13 +99,13 @@ def test_json_of_lengths(capsys) -> None:
 
 def texts(svg: bytes) -> list[str]:
     """All text that the picture shows, in its order."""
-    root = ElementTree.fromstring(svg)
+    root = ET.fromstring(svg)
     return ["".join(element.itertext()).strip() for element in root.iter(f"{SVG}text")]
 
 
 def test_an_svg_has_its_title_labels_and_marks_as_text(tmp_path) -> None:
     svg = drawn(tmp_path, "svg")
-    root = ElementTree.fromstring(svg)
+    root = ET.fromstring(svg)
     assert root.get("role") == "img"
     assert root.findtext(f"{SVG}title") == "KV cache against context"
     description = root.findtext(f"{SVG}desc") or ""
