@@ -9,7 +9,6 @@ import typer
 from kvsize.commands._asking import ask, load_models, look
 from kvsize.commands._fit_flags import LengthsFile, WeightsSize
 from kvsize.commands._flags import (
-    AsJson,
     Cache,
     EngineOptions,
     EngineVersion,
@@ -20,6 +19,7 @@ from kvsize.commands._flags import (
     Strict,
     TensorParallel,
 )
+from kvsize.errors import Exit, UsageError
 
 EXAMPLES = """\b
 kvsize plot llama-3.1-70b qwen3-32b --ctx 1k:1m
@@ -29,6 +29,7 @@ kvsize plot gemma-3-27b --by kind --ctx 1k:128k
 kvsize plot llama-3.1-8b --lengths 2k:70,8k:25,32k:5
 kvsize plot llama-3.1-8b --engine vllm --gpu l4 --out kv.html
 """
+EXITS = {Exit.MISSING_EXTRA: "an .svg or a .png is to be drawn, and matplotlib is not installed"}
 KINDS = ("", "kind")
 
 
@@ -79,7 +80,7 @@ def command(
         ),
     ] = "",
     weights: WeightsSize = "",
-    as_json: AsJson = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The picture's data as JSON.")] = False,
     strict: Strict = False,
     offline: Offline = False,
     out: Annotated[
@@ -94,14 +95,12 @@ def command(
 ) -> tuple[str | bytes, str]:
     """Draw memory against context: models, engines, dtypes and budgets in one picture.
 
-    Without --out: a chart in plain text. Every point is an exact figure, and a budget's crossing
-    the exact largest context that is within it. The .html page is self-contained; in it context,
+    Without --out: a chart in plain text. Every point is an exact figure, and a mark by a budget's
+    line the exact largest context that fits. The .html page is self-contained; in it context,
     sequences and dtype can be moved.
     """
     from kvsize import arguments
-    from kvsize.errors import UsageError
     from kvsize.plot import asking
-    from kvsize.plot.budgets import Memory
     from kvsize.plot.writers import format_of, written
 
     if by not in KINDS:
@@ -128,7 +127,9 @@ def command(
         return written(ways(wanted, lengths), format_name, look("", out).width), out
     from kvsize.plot import lines
 
-    memory = Memory(budgets=arguments.names(budget), gpus=arguments.names(gpu), weights=weights)
+    memory = asking.Memory(
+        budgets=arguments.names(budget), gpus=arguments.names(gpu), weights=weights
+    )
     least, most = asking.context_range(ctx, loaded)
     build = lines.kinds if by else lines.explorable if format_name == "html" else lines.chart
     picture = build(asking.with_gpu(wanted, memory.gpus), least, most, memory)

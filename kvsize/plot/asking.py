@@ -7,17 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvsize.api import size as size_of
-from kvsize.capacity.asked import spelled
-from kvsize.capacity.gpus import gpu as gpu_called
-from kvsize.capacity.layout import Layout
-from kvsize.capacity.machine import vllm_gpu
-from kvsize.capacity.setup import Setup
+from kvsize.engines import engine as engine_called
 from kvsize.errors import EngineRefuses, KvsizeError, UsageError
 from kvsize.report import for_model
 from kvsize.units import parse_tokens
 
 if TYPE_CHECKING:
     from kvsize.advice import Ask
+    from kvsize.capacity.setup import Setup
     from kvsize.model import Model
     from kvsize.results import Size
 
@@ -74,6 +71,15 @@ class Wanted:
         return self.options
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What was stated: sizes, names of GPUs, and the weights on them (a size or a dtype)."""
+
+    budgets: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    weights: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One combination, and its figures."""
@@ -98,13 +104,16 @@ class Case:
 
     def setup(self) -> Setup:
         """The same as `kvsize.capacity` is asked about it."""
+        from kvsize.capacity.layout import Layout
+        from kvsize.capacity.setup import Setup
+
         layout = Layout(
             tensor_parallel_size=self.ask["tensor_parallel_size"],
             pipeline_parallel_size=self.ask["pipeline_parallel_size"],
         )
         return Setup(
             model=self.model,
-            engine=spelled(str(self.ask["engine"])),
+            engine=str(self.ask["engine"]),
             layout=layout,
             engine_version=self.ask["engine_version"],
             kv_dtype=self.ask["kv_dtype"],
@@ -181,7 +190,7 @@ def wanted(
     """What is asked for, from options as they were typed; UsageError for an engine there is not."""
     return Wanted(
         models=models,
-        engines=tuple(spelled(engine) for engine in engines),
+        engines=tuple(engine_called(engine).NAME for engine in engines),
         kv_dtypes=kv_dtypes or ("auto",),
         sequences=sequences,
         engine_version=asked["engine_version"],
@@ -195,6 +204,9 @@ def with_gpu(wanted: Wanted, gpus: tuple[str, ...]) -> Wanted:
     """The same with vLLM's defaults of the GPU, where one is named."""
     if len(gpus) != 1 or "vllm" not in wanted.engines:
         return wanted
+    from kvsize.capacity.gpus import gpu as gpu_called
+    from kvsize.capacity.machine import vllm_gpu
+
     return replace(wanted, vllm_gpu=vllm_gpu(gpu_called(gpus[0])))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvsize.capacity import asked
@@ -15,20 +14,11 @@ from kvsize.units import format_bytes, parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kvsize.plot.asking import Case
+    from kvsize.plot.asking import Case, Memory
     from kvsize.plot.sampling import Points
 
 # By a twentieth.
 _CLEARLY = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """What was stated: sizes, names of GPUs, and the weights on them (a size or a dtype)."""
-
-    budgets: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    weights: str = ""
 
 
 def lines(cases: Sequence[Case], memory: Memory) -> tuple[list[Line], list[str]]:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from kvsize.capacity.search import largest
 from kvsize.errors import UsageError
-from kvsize.plot import budgets, naming, sampling
+from kvsize.plot import naming, sampling
 from kvsize.plot.asking import LEFT_OUT, accepted, one_case, with_choices
 from kvsize.plot.chart import Chart, Point, Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kvsize.plot.asking import Case, Wanted
-    from kvsize.plot.budgets import Memory
-    from kvsize.plot.chart import Crossing
+    from kvsize.plot.asking import Case, Memory, Wanted
+    from kvsize.plot.chart import Crossing, Line
     from kvsize.plot.sampling import Points
     from kvsize.results import Size
 
@@ -32,8 +31,7 @@ def chart(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
     """
     cases, left_out = accepted(wanted, least)
     drawn = [_curve(case, least, most) for case in cases]
-    found, notes = budgets.lines(cases, memory)
-    crossed = tuple(budgets.crossings(cases, drawn, found))
+    found, crossed, notes = _budgets(cases, drawn, memory)
     sizes = [case.size(least) for case in cases]
     names, common = naming.labels(cases, sizes)
     series = tuple(
@@ -50,9 +48,9 @@ def chart(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
         least_context=least,
         most_context=most,
         series=series,
-        budgets=tuple(found),
+        budgets=found,
         crossings=crossed,
-        notes=(*left_out, *_refusals(series), *notes, *budgets.held_back(crossed, found, cases)),
+        notes=(*left_out, *_refusals(series), *notes),
     )
 
 
@@ -75,8 +73,7 @@ def kinds(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
     cases, left_out = accepted(wanted, least)
     case = one_case(cases, "--by kind")
     whole = _curve(case, least, most)
-    found, notes = budgets.lines(cases, memory)
-    crossed = tuple(budgets.crossings(cases, [whole], found))
+    found, crossed, notes = _budgets(cases, [whole], memory)
     contexts = [context for context, _ in _through(case, whole, crossed, 0)]
     first = case.size(least)
     _, common = naming.labels(cases, [first])
@@ -90,15 +87,23 @@ def kinds(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
         least_context=least,
         most_context=most,
         series=series,
-        budgets=tuple(found),
+        budgets=found,
         crossings=crossed,
-        notes=(
-            *left_out,
-            *_refusals(series[:1]),
-            *notes,
-            *budgets.held_back(crossed, found, cases),
-        ),
+        notes=(*left_out, *_refusals(series[:1]), *notes),
     )
+
+
+def _budgets(
+    cases: Sequence[Case], curves: Sequence[Points], memory: Memory
+) -> tuple[tuple[Line, ...], tuple[Crossing, ...], list[str]]:
+    """The budgets, where the curves cross them, and what must be said about both."""
+    if not memory.budgets and not memory.gpus:
+        return (), (), []
+    from kvsize.plot import budgets
+
+    found, notes = budgets.lines(cases, memory)
+    crossed = tuple(budgets.crossings(cases, curves, found))
+    return tuple(found), crossed, [*notes, *budgets.held_back(crossed, found, cases)]
 
 
 def _quantity(wanted: Wanted) -> str:

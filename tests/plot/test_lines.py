@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import kvsize
 from kvsize.capacity.inverse import max_context
 from kvsize.errors import EngineRefuses, UsageError
-from kvsize.plot.asking import Case, Wanted, context_range
-from kvsize.plot.budgets import Memory
+from kvsize.plot.asking import Case, Memory, Wanted, context_range
 from kvsize.plot.chart import Chart
 from kvsize.plot.lines import chart, explorable, kinds
 from kvsize.units import GIB
