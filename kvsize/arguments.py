@@ -37,6 +37,11 @@ def counts(option: str, text: str) -> tuple[int, ...]:
     return tuple(count(option, part) for part in text.split(","))
 
 
+def names(text: str) -> tuple[str, ...]:
+    """`vllm, llama.cpp` → (`vllm`, `llama.cpp`), each once; nothing → ()."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
 def engine_options(given: Iterable[str], cache: str) -> dict[str, object]:
     """`NAME=VALUE` pairs, and `--cache` as the option `cache`; values stay text."""
     options: dict[str, object] = {}

@@ -9,15 +9,16 @@ from pathlib import Path
 from kvsize.errors import UsageError
 
 
-def write(text: str, file: str) -> None:
-    """Write `text` to standard output, or to `file` where one is named; UsageError where neither
-    takes it.
+def write(content: str | bytes, file: str) -> None:
+    """Write to standard output, or to `file` where one is named; UsageError where neither takes it.
+
+    Bytes, a picture's, go to a file only.
     """
     try:
-        if file:
-            replace(Path(file), text)
+        if file or isinstance(content, bytes):
+            replace(Path(file), content)
         else:
-            to_stdout(text)
+            to_stdout(content)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -40,15 +41,16 @@ def to_stdout(text: str) -> None:
     stdout.flush()
 
 
-def replace(file: Path, text: str) -> None:
-    """Put `text` in place of what `file` holds, so that no reader ever sees a part of it."""
+def replace(file: Path, content: str | bytes) -> None:
+    """Put `content` in place of what `file` holds, so that no reader ever sees a part of it."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
     file = file.resolve()  # a symbolic link stays one
     if file.exists() and not file.is_file():
-        file.write_text(text, encoding="utf-8", newline="")  # a device or a pipe
+        file.write_bytes(data)  # a device or a pipe
         return
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        part.write_text(text, encoding="utf-8", newline="")
+        part.write_bytes(data)
         part.replace(file)
     except BaseException:
         part.unlink(missing_ok=True)

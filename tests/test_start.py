@@ -24,6 +24,7 @@ LLAMA = {
 HEAVY = {
     *("torch", "transformers", "huggingface_hub", "httpx", "httpx2", "tqdm", "yaml", "filelock"),
     *("pydantic", "pydantic_core", "typer", "click", "rich", "numpy", "gguf", "jsonschema"),
+    *("matplotlib", "PIL", "playwright"),
 }
 # Parts of Python that take milliseconds to import and that sizing a model has no use for.
 SLOW = {
@@ -104,6 +105,9 @@ COMMANDS = {
     "llama-3.1-70b --ctx 32k --format csv": {"render.csv"},
     "llama-3.1-70b --ctx 32k --json": {"render.json"},
     "explain llama-3.1-70b --ctx 32k": {"explain", "render._explain"},
+    "plot llama-3.1-70b --ctx 1k:128k": {"plot.lines", "plot.chart", "plot.text"},
+    "plot llama-3.1-70b --ctx 1k:128k --json": {"plot.lines", "plot.chart"},
+    "plot llama-3.1-70b --ctx 1k:128k --out kv.html": {"plot.lines", "plot.chart", "plot.page"},
     "presets": {"listing"},
     "engines": {"listing"},
     "schema": {"listing"},
@@ -112,6 +116,7 @@ COMMANDS = {
 }
 # Loaded only by the command or the format that needs it.
 PARTS = {"render.table", "render.json", "render.csv", "render._terminal", "explain", "listing"}
+PARTS |= {"plot.text", "plot.page", "plot.figure", "plot.lines", "plot.chart"}
 SIZING = {"report", "advice", "families", "engines.transformers"}
 
 

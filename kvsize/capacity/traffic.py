@@ -31,12 +31,13 @@ _BATCH = 8
 class Waste:
     """One way of allocating: bytes per sequence on average, and what of it is never read.
 
-    `reads`: how many tokens one decoding step attends over, masked ones included, for each token
+    `needed_bytes`: what the tokens themselves take, in a DynamicCache without padding. `reads`: how many tokens one decoding step attends over, masked ones included, for each token
     that counts; 1.0 where nothing is masked.
     """
 
     way: str
     bytes_each: int
+    needed_bytes: int
     wasted: Fraction
     reads: Fraction
     detail: str
@@ -78,7 +79,7 @@ def traffic(setup: Setup, lengths: Lengths, kv_memory: int, probability: Fractio
         probability=probability,
         sequences_if_longest=fixed.sequences,
         binding=binding,
-        waste=tuple(_ways(setup, coarse)),
+        waste=ways_of_allocating(setup, coarse),
     )
 
 
@@ -122,11 +123,15 @@ def _mean_bytes(setup: Setup, lengths: Lengths) -> int:
     return ceil_div(total, lengths.total)
 
 
-def _ways(setup: Setup, lengths: Lengths) -> list[Waste]:
-    """Each way of allocating against what the tokens themselves need, all ranks together."""
+def ways_of_allocating(setup: Setup, lengths: Lengths) -> tuple[Waste, ...]:
+    """Each way against what the tokens themselves need, all ranks together.
+
+    () for a model that transformers does not run, since the need is then not known.
+    """
+    lengths = lengths.coarse(_MOST_LENGTHS)
     need = _mean(setup, lengths, "transformers", {})
     if need is None:
-        return []
+        return ()
     batch = lengths.expected_longest(_BATCH)
     padded = format_tokens(round(batch))
     mask = Fraction(lengths.longest) / lengths.mean
@@ -157,11 +162,11 @@ def _ways(setup: Setup, lengths: Lengths) -> list[Waste]:
             f"every slot has room for {format_tokens(lengths.longest)} tokens",
         ),
     ]
-    return [
-        Waste(way, size, max(Fraction(0), 1 - Fraction(need, size)), reads, detail)
+    return tuple(
+        Waste(way, size, need, max(Fraction(0), 1 - Fraction(need, size)), reads, detail)
         for way, size, reads, detail in ways
         if size
-    ]
+    )
 
 
 def _mean(setup: Setup, lengths: Lengths, engine: str, options: dict[str, object]) -> int | None:

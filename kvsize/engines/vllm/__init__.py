@@ -124,8 +124,9 @@ def _stage_sizes(plan: Plan) -> tuple[int, ...]:
 def _pages_by(plan: Plan, demand: Demand, keys: Iterable[object]) -> dict[object, int]:
     """Bytes of one sequence's pages on one rank, summed by a key of each entry."""
     blocks = {
-        layer.name: (layer.spec.page_bytes, group.blocks_needed(demand))
+        layer.name: (layer.spec.page_bytes, count)
         for group in plan.groups
+        for count in (group.blocks_needed(demand),)
         for layer in group.layers
     }
     found: dict[object, int] = {}
