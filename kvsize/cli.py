@@ -21,6 +21,10 @@ BadArguments: type[Exception] = typer.BadParameter.__bases__[0]
 def main() -> int:
     """Run the command line; the exit code. Errors are two lines on standard error."""
     try:
+        if "_KVSIZE_COMPLETE" in os.environ:
+            from kvsize.completing import answer
+
+            return answer()
         return run(sys.argv[1:])
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "cuda", "cpu", "meta")
 LEVELS = ("cache", "model")
+CHOICES = {"--device": DEVICES, "--level": LEVELS, "--cache": ("dynamic", "static", "quantized")}
 # Without --ctx: a cache's windows and pages show at 4k; a forward pass takes its time.
 CACHE_CONTEXT, MODEL_CONTEXT = 4096, 48
 EXAMPLES = """\b

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kvsize.dtypes import TORCH_DTYPES
 from kvsize.engines.options import Request
 from kvsize.engines.transformers.form import Form, form_of
 from kvsize.engines.transformers.implementations import cached_layers
@@ -27,6 +28,7 @@ from kvsize.model import Model
 from kvsize.results import LayerGroup, Size
 
 __all__ = [
+    "KV_DTYPES",
     "NAME",
     "NEWEST",
     "NOT_MODELLED",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 NAME = "transformers"
+KV_DTYPES = ("auto", *TORCH_DTYPES)
 TITLE = "Hugging Face transformers: DynamicCache, StaticCache and QuantizedCache"
 NOT_MODELLED = (
     "Attention masks, activations and the memory that torch's allocator adds are not counted.",
