@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 from command import program, run
@@ -20,7 +21,6 @@ from kvsize.commands import names
 from kvsize.commands.completion import SHELLS
 from kvsize.completing import FILES, VARIABLE, offers
 from kvsize.engines import engine, engines
-from kvsize.errors import UsageError
 from kvsize.render import formats
 from kvsize.sources import preset
 
@@ -40,9 +40,8 @@ def test_the_first_word_is_a_command_or_a_model():
 
 def test_any_case_and_aliases():
     assert words("kvsize Qwen3-32B-f") == ["qwen3-32b-fp8", FILES]
-    assert offers("kvsize meta-llama-3.1-4") == [
-        ("meta-llama-3.1-405b", "llama-3.1-405b"),
-        ("meta-llama-3.1-405b-instruct", "llama-3.1-405b"),
+    assert offers("kvsize meta-llama-3.1-70b-") == [
+        ("meta-llama-3.1-70b-instruct", "llama-3.1-70b"),
         (FILES, ""),
     ]
 
@@ -74,7 +73,6 @@ def test_size_takes_any_number_of_models_and_explain_one():
         ("kvsize x.gguf --engine-version ", list(engine("llama.cpp").VERSIONS)),
         ("kvsize fit x --engine-version 0.33", ["0.33.0"]),
         ("kvsize x --kv-dtype ", list(engine("transformers").KV_DTYPES)),
-        ("kvsize x --kv-cache-dtype bf", []),
         ("kvsize x --kv-cache-dtype bfl", ["bfloat16"]),
         ("kvsize x --engine llama.cpp --kv-dtype q8", ["q8_0"]),
         ("kvsize x -o max_c", ["max_cache_len="]),
@@ -95,16 +93,10 @@ def test_size_takes_any_number_of_models_and_explain_one():
         ("kvsize x --ctx ", []),
         ("kvsize -- --eng", [FILES]),
         ("kvsize schema ", []),
-        ("kvsize x --engine nothing --engine-version ", None),
     ],
 )
 def test_what_is_offered(line, expected):
-    if expected is None:  # told by nobody: see below
-        with pytest.raises(UsageError, match="no engine named 'nothing'"):
-            offers(line)
-    else:
-        found = words(line)
-        assert found == expected or (expected == [] and found == expected)
+    assert words(line) == expected
 
 
 def test_every_gpu_is_offered():
@@ -256,17 +248,15 @@ class _Terminal:
         self.master, follower = pty.openpty()
         self.seen = b""
         self.process = subprocess.Popen(
-            command,
-            stdin=follower,
-            stdout=follower,
-            stderr=follower,
+            # A session's leader that opens a terminal is controlled by it, as shells want.
+            ["sh", "-c", 'exec "$@" <"$0" >"$0" 2>&1', os.ttyname(follower), *command],
             cwd=folder,
             env=_environment(folder),
             start_new_session=True,
         )
-        os.close(follower)
+        self.follower = follower
 
-    def __enter__(self) -> _Terminal:
+    def __enter__(self) -> Self:
         self.quiet(1.0)
         return self
 
@@ -274,10 +264,11 @@ class _Terminal:
         self.process.kill()
         self.process.wait()
         os.close(self.master)
+        os.close(self.follower)
 
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
-        self.quiet(1.0 if text in {"\t", "\n"} or len(text) > 1 else 0.01)
+        self.quiet(0.3 if text in {"\t", "\n"} or len(text) > 1 else 0.01)
 
     def quiet(self, seconds: float) -> None:
         """Read until nothing came for that long."""
