@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvsize.engines.llama_cpp.caches import Cache
+from kvsize.engines.llama_cpp.caches import Cache, CompressorState
 from kvsize.engines.llama_cpp.context import Context, context_for
 from kvsize.engines.llama_cpp.conversion import metadata
 from kvsize.engines.llama_cpp.frontends import OPTIONS
@@ -133,7 +133,10 @@ def _layer_bytes(hparams: Hparams, made: tuple[Cache, ...]) -> tuple[int, ...]:
 
 
 def _group(cache: Cache) -> LayerGroup:
-    return LayerGroup(_KINDS[cache.tag], cache.layers, cache.tensors, cache.total_bytes)
+    kind = _KINDS[cache.tag]
+    if isinstance(cache, CompressorState):
+        kind = kind.replace("cache", "state")
+    return LayerGroup(kind, cache.layers, cache.tensors, cache.total_bytes)
 
 
 def _details(context: Context, made: tuple[Cache, ...]) -> dict[str, object]:

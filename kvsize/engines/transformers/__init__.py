@@ -22,6 +22,7 @@ from kvsize.layers import (
     CrossAttention,
     FullAttention,
     HybridLayer,
+    LatentAttention,
     ReferenceAttention,
 )
 from kvsize.model import Model
@@ -179,6 +180,18 @@ KINDS = {
 }
 
 
+def _kind(layer: CachedLayer) -> str:
+    """What such layers are called; those of one class that keep different things differ."""
+    match layer:
+        case CompressedAttention(compress_rate=rate):
+            detail = f", ratio {rate}"
+        case FullAttention(extras=(_, *_)) | LatentAttention(extras=(_, *_)):
+            detail = " with indexer"
+        case _:
+            detail = ""
+    return KINDS[type(layer).__name__] + detail
+
+
 def _groups(
     layers: Sequence[CachedLayer], per_layer: list[tuple[CacheTensor, ...]]
 ) -> tuple[LayerGroup, ...]:
@@ -190,7 +203,7 @@ def _groups(
         count[layer] = count.get(layer, 0) + 1
     return tuple(
         LayerGroup(
-            kind=KINDS[type(layer).__name__],
+            kind=_kind(layer),
             layers=count[layer],
             tensors=tuple(part.described() for part in parts),
             total_bytes=count[layer] * sum(part.total_bytes for part in parts),
