@@ -172,9 +172,10 @@ def _all(only: str, state: str, *, wide: bool, as_json: bool) -> Answer:
     from dataclasses import asdict
     from pathlib import Path
 
+    from kvsize.progress import progress
     from kvsize.verify.evidence import versions
     from kvsize.verify.sweep import selected, sweep
-    from kvsize.verify.text import progress, sweep_text
+    from kvsize.verify.text import sweep_text
     from kvsize.verify.variants import VARIANTS, WIDE
 
     names = selected(only or None)
