@@ -259,6 +259,8 @@ ADVICE: Mapping[str, Callable[[Case], Iterator[Advice]]] = {
     "KV009": prompt_outlives_window,
     "KV010": misread_by_the_engine,
 }
+GUESSES = {"KV006", "KV008", "KV010"}
+"""The codes of figures that rest on something that was not read."""
 
 
 def _guesses(case: Case, code: str) -> Iterator[Advice]:

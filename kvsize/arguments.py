@@ -42,6 +42,15 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
+def pair(option: str, text: str) -> tuple[str, str]:
+    """`vllm,sglang` → (vllm, sglang), one for each side; `vllm` → the same for both."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 2 or (len(parts) == 2 and not all(parts)):
+        msg = f"{option} is '{text}', and takes one value, or one for each side."
+        raise UsageError(msg, f"write it as in {option} A,B.")
+    return parts[0], parts[-1]
+
+
 def engine_options(given: Iterable[str], cache: str) -> dict[str, object]:
     """`NAME=VALUE` pairs, and `--cache` as the option `cache`; values stay text."""
     options: dict[str, object] = {}

@@ -21,6 +21,10 @@ BadArguments: type[Exception] = typer.BadParameter.__bases__[0]
 def main() -> int:
     """Run the command line; the exit code. Errors are two lines on standard error."""
     try:
+        if "_KVSIZE_COMPLETE" in os.environ:
+            from kvsize.completing import answer
+
+            return answer()
         return run(sys.argv[1:])
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -47,9 +51,11 @@ def run(arguments: list[str]) -> int:
         if isinstance(said, tuple):
             from kvsize.output import write
 
-            text, file, *code = said
+            text, file, *rest = said
             write(text, file)
-            return code[0] if code else Exit.OK
+            if rest[1:] and sys.stderr is not None:
+                sys.stderr.write(rest[1])
+            return rest[0] if rest else Exit.OK
     except KvsizeError as error:
         return _fail(error.message, error.hint, error.exit_code)
     except BadArguments as error:

@@ -72,9 +72,16 @@ class GuessRefused(ConfigError):
 
 
 class HubError(KvsizeError):
-    """The Hub is unreachable, has no such file, or refused."""
+    """The Hub is unreachable, has no such file, or refused.
+
+    `retry_after`: after how many seconds another try may do; None where it would not.
+    """
 
     exit_code = Exit.HUB
+
+    def __init__(self, message: str, hint: str, *, retry_after: int | None = None) -> None:
+        super().__init__(message, hint)
+        self.retry_after: int | None = retry_after
 
 
 class MissingExtra(KvsizeError):

@@ -110,7 +110,7 @@ def explain(
 
     No `context`: the model's limit, 32,768 tokens at most. Raises what `kvsize.size` raises, and ConfigError where heads cannot share KV heads equally.
     """
-    keys = _keys(model)
+    keys = keys_of(model)
     context = context or min(model.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     size = size_of(model, context=context, sequences=sequences, **ask)
     one = size_of(model, context=context, **ask).total_bytes
@@ -175,7 +175,8 @@ def group_size(num_attention_heads: int, num_key_value_heads: int) -> int:
     return num_attention_heads // num_key_value_heads
 
 
-def _keys(model: Model) -> tuple[Key, ...]:
+def keys_of(model: Model) -> tuple[Key, ...]:
+    """Every value that was read to know the layers, with its origin."""
     sections = [model.config] if model.config is model.root else [model.root, model.config]
     found = [origin for section in sections for origin in section.origins.values()]
     return tuple(

@@ -67,7 +67,7 @@ def engines_text() -> str:
 
 
 def engine_text(name: str) -> str:
-    """One engine: versions, options with defaults and legal values, and what is not modelled."""
+    """One engine: versions, dtypes, options with defaults and legal values, and what is not modelled."""
     found = engine(name)
     options = [
         (option.name, f"default {_word(option.default)}", _help(option)) for option in found.OPTIONS
@@ -77,6 +77,7 @@ def engine_text(name: str) -> str:
             f"{found.NAME}: {found.TITLE}",
             "",
             f"versions: {', '.join(found.VERSIONS)}",
+            f"--kv-dtype: {', '.join(found.KV_DTYPES)}",
             "",
             "options, given as -o NAME=VALUE:",
             _columns(options, indent="  "),

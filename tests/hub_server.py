@@ -46,6 +46,14 @@ class Hub:
     repos: dict[str, dict[str, Mapping[str, bytes]]] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
     asked: list[Asked] = field(default_factory=list)
+    troubles: dict[str, list[tuple[int, dict[str, str]]]] = field(default_factory=dict)
+    """By repo: the answers, status and headers, that come before it is well again."""
+    delay_seconds: float = 0.0
+    """What every answer takes at least."""
+    running: int = 0
+    busiest: int = 0
+    """The most requests that were answered at once."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, hub_id: str, files: Mapping[str, object], revision: str = "main") -> None:
         """Put files, given as bytes or as what their JSON holds, at a revision of a repo."""
@@ -81,10 +89,22 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self._counted()
 
     def do_GET(self) -> None:
-        self._answer()
+        self._counted()
+
+    def _counted(self) -> None:
+        hub = self.hub
+        with hub.lock:
+            hub.running += 1
+            hub.busiest = max(hub.busiest, hub.running)
+        time.sleep(hub.delay_seconds)
+        try:
+            self._answer()
+        finally:
+            with hub.lock:
+                hub.running -= 1
 
     def log_message(self, *_: object) -> None:
         pass
@@ -108,6 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, code, told = _SCENES[scene]
             headers = {"X-Error-Code": code, "X-Error-Message": told, "Retry-After": "7"}
             return self._send(status, {k: v for k, v in headers.items() if v})
+        if troubles := self.hub.troubles.get(hub_id):
+            return self._send(*troubles.pop(0))
         if scene == "slow":
             time.sleep(_SLOW_SECONDS)
         if hub_id in self.hub.gated and token != "Bearer hf_accepted":

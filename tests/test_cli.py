@@ -344,6 +344,12 @@ FAILURES = [
     (["size"], 2, "missing argument 'MODEL...'.", "`kvsize size --help` shows what it takes."),
     (["explain"], 2, "missing argument 'MODEL'.", "`kvsize explain --help` shows what it takes."),
     (
+        ["-", "llama-3.1-70b", "-"],
+        2,
+        "standard input (-) is named 2 times, and can be read once.",
+        "name the other models by a file or a preset.",
+    ),
+    (
         ["explain", "llama-3.1-70b", "--ctx", "1k,2k"],
         2,
         "--ctx takes one value here.",

@@ -14,6 +14,7 @@ from kvsize.errors import Exit
 
 LONG = {"kvsize verify --all --state verify.jsonl": "builds every model type: many minutes"}
 ON_THE_HUB = {
+    "org/name": {"v1": CONFIG, "v2": {**CONFIG, "num_key_value_heads": 4}},
     "meta-llama/Llama-3.1-70B": {"main": CONFIG},
 }
 NEEDED = ("jq",)

@@ -215,3 +215,22 @@ def test_the_fullest_rank_is_named_where_ranks_differ(capsys):
     assert "  352.00 MiB (rank 0)  " in capsys.readouterr().out
     assert cli.run([*asked, "--tp", "2"]) == 0
     assert "  512.00 MiB  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("engine", engines())
+@pytest.mark.parametrize("name", ["deepseek-v4-flash", "glm-5.2", "minimax-m3", "gemma-3-27b"])
+def test_the_parts_of_a_split_have_names_of_their_own(name, engine):
+    try:
+        groups = kvsize.size(kvsize.load(name), context=32768, engine=engine).groups
+    except kvsize.KvsizeError:
+        pytest.skip(f"{engine} does not run it")
+    kinds = [group.kind for group in groups]
+    assert len(set(kinds)) == len(kinds)
+
+
+def test_latent_layers_with_and_without_an_indexer_are_told_apart():
+    groups = kvsize.size(kvsize.load("glm-5.2"), context=32768).groups
+    assert [(group.layers, group.kind) for group in groups] == [
+        (21, "latent (MLA) with indexer"),
+        (57, "latent (MLA)"),
+    ]

@@ -2,7 +2,8 @@
 
 A command module defines `command`, a function for typer whose docstring is the help, and may define
 EXAMPLES, which end the help and are run by the tests, and EXITS, its own words for exit codes on its
-page in docs/commands/. Modules that start with `_` are shared parts. What a command needs is imported inside the function, so that each starts fast.
+page in docs/commands/, and CHOICES, what an option or argument takes: completion offers it.
+Modules that start with `_` are shared parts. What a command needs is imported inside the function, so that each starts fast.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from kvsize.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -41,12 +43,21 @@ def load_models(names: Iterable[str], asked: Ask, *, strict: bool, offline: bool
     from kvsize.advice import refuse_guesses
     from kvsize.loading import load
 
+    names = list(names)
+    refuse_second_stdin(names)
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"  # what the Hub client itself reads, when it is imported
     models = [load(name) for name in names]
     for model in models if strict else ():
         refuse_guesses(model, asked)
     return models
+
+
+def refuse_second_stdin(names: list[str]) -> None:
+    """UsageError where `-` is named more than once: there is one standard input."""
+    if names.count("-") > 1:
+        msg = f"standard input (-) is named {names.count('-')} times, and can be read once."
+        raise UsageError(msg, "name the other models by a file or a preset.")
 
 
 def look(unit: str, output: str) -> Look:

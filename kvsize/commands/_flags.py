@@ -90,3 +90,5 @@ Text = tuple[str, str]
 """A command's whole output, and the file it goes to (empty: standard output)."""
 Answer = tuple[str, str, int]
 """The same with the exit code, of a command whose answer may be no."""
+Partial = tuple[str, str, int, str]
+"""The same with what went wrong with a part of it, for standard error."""

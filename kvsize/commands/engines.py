@@ -17,7 +17,9 @@ kvsize engines vllm
 def command(
     name: Annotated[
         str,
-        typer.Argument(metavar="[NAME]", show_default=False, help="One engine, with its options."),
+        typer.Argument(
+            metavar="[ENGINE]", show_default=False, help="One engine, with its options."
+        ),
     ] = "",
 ) -> Text:
     """List the engines, or one engine's options, versions and limits."""

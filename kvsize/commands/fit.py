@@ -36,6 +36,7 @@ from kvsize.commands._flags import (
 )
 from kvsize.errors import Exit, UsageError
 
+DEFAULT_ENGINE = "vllm"
 EXAMPLES = """\b
 kvsize fit llama-3.1-70b --gpu h100 --gpus 8 --ctx 32k
 kvsize fit qwen3-30b-a3b --gpu rtx4090 --weights int4 --max-ctx
@@ -95,7 +96,7 @@ def command(
     if engine and wanted and asked.spelled(engine) != wanted:
         msg = f"--emit {emit} prints a command for {wanted}, and --engine is {engine}."
         raise UsageError(msg, "leave one of them out.")
-    name = asked.spelled(engine) if engine else wanted or "vllm"
+    name = asked.spelled(engine) if engine else wanted or DEFAULT_ENGINE
     found = load(model, offline=offline)
     machine = asked.machine(found, gpu, gpu_memory, kv_memory, weights, reserve, fraction)
     stated = arguments.engine_options(option or (), "")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "cuda", "cpu", "meta")
 LEVELS = ("cache", "model")
+CHOICES = {"--device": DEVICES, "--level": LEVELS, "--cache": ("dynamic", "static", "quantized")}
 # Without --ctx: a cache's windows and pages show at 4k; a forward pass takes its time.
 CACHE_CONTEXT, MODEL_CONTEXT = 4096, 48
 EXAMPLES = """\b
@@ -171,9 +172,10 @@ def _all(only: str, state: str, *, wide: bool, as_json: bool) -> Answer:
     from dataclasses import asdict
     from pathlib import Path
 
+    from kvsize.progress import progress
     from kvsize.verify.evidence import versions
     from kvsize.verify.sweep import selected, sweep
-    from kvsize.verify.text import progress, sweep_text
+    from kvsize.verify.text import sweep_text
     from kvsize.verify.variants import VARIANTS, WIDE
 
     names = selected(only or None)

@@ -6,6 +6,7 @@ An engine module defines:
     TITLE: str                       one line for `kvsize engines`
     VERSIONS: tuple[str, ...]        versions modelled, newest first
     OPTIONS: tuple[Option, ...]      options in the engine's own words
+    KV_DTYPES: tuple[str, ...]       what the cache can hold: the names --kv-dtype takes
     NOT_MODELLED: tuple[str, ...]    what the figures leave out, in whole sentences
     def size(model: Model, request: Request) -> Size
     def fit(model: Model, request: Request, kv_memory: int) -> Fit      where it allocates blocks
@@ -42,6 +43,7 @@ class Engine(Protocol):
     TITLE: str
     VERSIONS: tuple[str, ...]
     OPTIONS: tuple[Option, ...]
+    KV_DTYPES: tuple[str, ...]
     NOT_MODELLED: tuple[str, ...]
 
     def size(self, model: Model, request: Request) -> Size:

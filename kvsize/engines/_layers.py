@@ -176,5 +176,11 @@ def kind_of(layer: Layer) -> str:
         "CrossAttention": "cross attention",
         "NoneType": "",
     }
-    words = [names[type(attention).__name__], "recurrent state" if recurrent else ""]
+    name = names[type(attention).__name__]
+    match attention:
+        case CompressedAttention(compress_rate=rate):
+            name += f", ratio {rate}"
+        case FullAttention(extras=(_, *_)) | LatentAttention(extras=(_, *_)):
+            name += " with indexer"
+    words = [name, "recurrent state" if recurrent else ""]
     return " and ".join(word for word in words if word) or "nothing kept"

@@ -79,6 +79,7 @@ DTYPES = {
     "int8": Packing(8, 4),
     "int4": Packing(4, 4),
 }
+KV_DTYPES = tuple(DTYPES)
 _POLICY_DTYPES = {0: "auto", 4: "int4", 8: "int8"}
 
 

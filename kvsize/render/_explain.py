@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from json import dumps
 from typing import TYPE_CHECKING
 
-from kvsize.errors import UsageError
-from kvsize.record import Record, as_dict
-from kvsize.render.markdown import escape
-from kvsize.render.table import hang
+from kvsize.record import as_dict
+from kvsize.render._sections import (
+    Section,
+    brief,
+    chosen,
+    plural,
+    sections_markdown,
+    sections_text,
+)
 from kvsize.report import GROWTH_TOKENS
 from kvsize.units import format_bytes, format_tokens
 
@@ -24,46 +28,20 @@ if TYPE_CHECKING:
 KEY_RANK = 4  # batch, heads, tokens, width: what keys and values have, and states may not
 
 
-class Section(Record):
-    """A title, sentences, and rows of cells under them."""
-
-    title: str
-    sentences: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...] = ()
-
-
 def text(explanation: Explanation, look: Look) -> str:
     """Plain text, wrapped to the look's width."""
-    lines: list[str] = []
-    for section in sections(explanation, look.unit):
-        lines += [section.title]
-        for cells in _aligned(section.rows):
-            lines.append(f"  {'  '.join(cells)}".rstrip())
-        for sentence in section.sentences:
-            lines += hang(sentence, "  ", look.width)
-        lines.append("")
-    return "\n".join(lines[:-1]) + "\n"
+    return sections_text(sections(explanation, look.unit), look.width)
 
 
 def markdown(explanation: Explanation, look: Look) -> str:
     """GitHub-flavoured Markdown: a heading, a table and sentences for each section."""
-    lines: list[str] = []
-    for section in sections(explanation, look.unit):
-        lines += [f"### {escape(section.title)}", ""]
-        for index, cells in enumerate(section.rows):
-            lines.append(f"| {' | '.join(map(escape, cells))} |")
-            if index == 0:
-                lines.append(f"|{' --- |' * len(cells)}")
-        lines += [""] if section.rows else []
-        for sentence in section.sentences:
-            lines += [escape(sentence), ""]
-    return "\n".join(lines[:-1]) + "\n"
+    return sections_markdown(sections(explanation, look.unit))
 
 
 def sections(explanation: Explanation, unit: str | None) -> Iterator[Section]:
     """The figure, the keys, the tensors, the query rows and the shared heads, in that order."""
     yield _figure(explanation, unit)
-    rows = [(key.key, _value(key.value), _origin(key)) for key in explanation.keys]
+    rows = [(key.key, brief(key.value), _origin(key)) for key in explanation.keys]
     yield Section("What it rests on", (), (("key", "value", "from"), *rows))
     for term in explanation.terms:
         yield _term(term, unit)
@@ -82,19 +60,11 @@ def _figure(explanation: Explanation, unit: str | None) -> Section:
     return Section(
         f"{found.model} ({known}): {format_bytes(found.total_bytes, unit)}",
         (
-            f"{_plural(found.sequences, 'sequence')} of {format_tokens(found.context)} tokens; "
+            f"{plural(found.sequences, 'sequence')} of {format_tokens(found.context)} tokens; "
             f"{found.engine} {found.engine_version} {found.cache}, {dtype}.",
             f"{found.attention}{detail}.",
         ),
     )
-
-
-def _value(value: object) -> str:
-    """A value in few characters: a long list as how often each of its values stands in it."""
-    if isinstance(value, list | tuple):
-        counted = Counter(map(str, value))
-        return ", ".join(f"{count} × {item}" for item, count in counted.items())
-    return str(value)
 
 
 def _origin(key: Key) -> str:
@@ -120,7 +90,7 @@ def _term(term: Term, unit: str | None) -> Section:
     header = (("one layer", "elements × bytes", ""),) if rows else ()
     by_head = rows and all(len(tensor.shape) == KEY_RANK for tensor in term.tensors)
     axes = " [batch, num_key_value_heads, seq_len, head_dim]" if by_head else ""
-    title = f"{_plural(term.layers, 'layer')}: {term.kind}{axes}"
+    title = f"{plural(term.layers, 'layer')}: {term.kind}{axes}"
     return Section(title, (total,), (*header, *rows))
 
 
@@ -150,8 +120,8 @@ def _queries(rows: QueryRows) -> Section:
             "A token's query is used in one step, the one that computes the token; its key and "
             "value are read again by every later step. So keys and values are kept.",
             f"Without a cache each step computes the rows of all tokens again. For a prompt of "
-            f"{rows.prompt:,}, {rows.new:,} new tokens, {_plural(rows.sequences, 'sequence')} and "
-            f"{_plural(rows.num_attention_heads, 'query head')}, a layer computes "
+            f"{rows.prompt:,}, {rows.new:,} new tokens, {plural(rows.sequences, 'sequence')} and "
+            f"{plural(rows.num_attention_heads, 'query head')}, a layer computes "
             f"{rows.without_cache:,} query rows without a cache against {rows.with_cache:,} with "
             f"one: {rows.ratio:.1f}×.",
         ),
@@ -190,16 +160,6 @@ def _groups(sharing: Sharing) -> str:
     return f"{words[0]}, {words[1]}, … {words[2]}" if last > 2 else ", ".join(words)
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _aligned(rows: tuple[tuple[str, ...], ...]) -> Iterator[list[str]]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        yield [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-
-
 def json(explanation: Explanation, look: Look) -> str:  # noqa: ARG001 - a drawing's signature
     """The explanation's own fields."""
     return dumps(as_dict(explanation), indent=2, ensure_ascii=False) + "\n"
@@ -207,8 +167,4 @@ def json(explanation: Explanation, look: Look) -> str:  # noqa: ARG001 - a drawi
 
 def drawing(format_name: str) -> Drawing:
     """How to draw an explanation in a format; UsageError where there is none of that name."""
-    known = {"text": text, "markdown": markdown, "json": json}
-    if format_name not in known:
-        msg = f"no format named '{format_name}' for an explanation."
-        raise UsageError(msg, f"use one of {', '.join(known)}.")
-    return known[format_name]
+    return chosen({"text": text, "markdown": markdown, "json": json}, format_name, "an explanation")

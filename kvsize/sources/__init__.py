@@ -54,6 +54,12 @@ def find(source: str | os.PathLike[str] | Mapping[str, object], *, offline: bool
     return _named(text)
 
 
+def asks_hub(source: str) -> bool:
+    """Whether finding `source` asks the Hub; UsageError for what cannot be a name."""
+    text = _name(source)
+    return "/" in text and not _is_path(text)
+
+
 def _is_path(text: str) -> bool:
     """Whether `text` is a file, a folder or `-`, by its looks or, with a slash, by its presence."""
     if text == "-" or text.startswith((".", "/", "~")) or text.lower().endswith((".json", "/")):

@@ -183,10 +183,11 @@ def _status(error: HfHubHTTPError, repo: Repo) -> HubError:
         wait = error.response.headers.get("retry-after", "")
         hint = f"wait {wait} seconds" if wait.isdigit() else "wait a few minutes"
         msg = f"{repo}: the Hub takes no more requests from here for now (429)."
-        return HubError(msg, f"{hint}; the limit is higher with a token: {_LOG_IN}.")
+        hint += f"; the limit is higher with a token: {_LOG_IN}."
+        return HubError(msg, hint, retry_after=int(wait) if wait.isdigit() else 0)
     if status >= 500:
         msg = f"{repo}: {constants.ENDPOINT} has trouble of its own ({status})."
-        return HubError(msg, f"try again later; {_without_hub(repo)}.")
+        return HubError(msg, f"try again later; {_without_hub(repo)}.", retry_after=0)
     reason = error.response.headers.get("x-error-message", "no reason given").rstrip(".")
     msg = f"{repo}: the Hub refused with status {status} ({reason})."
     return HubError(msg, f"see {repo.page}, and check what the access token permits.")
@@ -197,11 +198,12 @@ def _transport(error: Exception, repo: Repo) -> HubError:
     if kind.endswith("Timeout"):
         msg = f"{repo}: {constants.ENDPOINT} did not answer in time."
         wait = f"HF_HUB_ETAG_TIMEOUT, now {constants.HF_HUB_ETAG_TIMEOUT} s"
-        return HubError(msg, f"check the network, or raise {wait}; {_without_hub(repo)}.")
+        hint = f"check the network, or raise {wait}; {_without_hub(repo)}."
+        return HubError(msg, hint, retry_after=0)
+    hint = f"check the network, HF_ENDPOINT and the proxy settings; {_without_hub(repo)}."
     if kind == "ConnectError":
         msg = f"{repo}: there is no connection to {constants.ENDPOINT} ({error})."
-    else:
-        msg = f"{repo}: asking {constants.ENDPOINT} failed ({kind}: {error})."
-    return HubError(
-        msg, f"check the network, HF_ENDPOINT and the proxy settings; {_without_hub(repo)}."
-    )
+        return HubError(msg, hint)
+    # A connection that broke: another may hold.
+    msg = f"{repo}: asking {constants.ENDPOINT} failed ({kind}: {error})."
+    return HubError(msg, hint, retry_after=0)

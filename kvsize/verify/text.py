@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 
 from kvsize.units import format_bytes, format_exact, format_tokens
 from kvsize.verify.evidence import Evidence, versions
@@ -81,18 +79,3 @@ def _told(result: Result) -> str:
     if result.status == "exact":
         return f"exact in {result.exact} comparisons"
     return f"{result.status}: {result.reason}"
-
-
-@contextmanager
-def progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error, which names the model type that is being run."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=total)
-
-        def step(name: str) -> None:
-            bar.update(task, advance=1, description=name)
-
-        yield step

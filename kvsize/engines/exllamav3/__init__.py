@@ -84,6 +84,7 @@ DTYPES: dict[str, Bits | None] = {
     "float16": None,
     **{f"q{bits}": Bits(bits, bits) for bits in range(2, 9)},
 }
+KV_DTYPES = tuple(DTYPES)
 
 
 @dataclass(frozen=True, slots=True)

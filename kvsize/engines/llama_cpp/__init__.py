@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvsize.engines.llama_cpp.caches import Cache
+from kvsize.engines.llama_cpp.caches import Cache, CompressorState
 from kvsize.engines.llama_cpp.context import Context, context_for
 from kvsize.engines.llama_cpp.conversion import metadata
 from kvsize.engines.llama_cpp.frontends import OPTIONS
 from kvsize.engines.llama_cpp.memory import caches
 from kvsize.engines.llama_cpp.notes import notes
+from kvsize.engines.llama_cpp.types import CACHE_TYPES
 from kvsize.engines.options import Request
 from kvsize.errors import UsageError
 from kvsize.gguf.header import READ_UNTIL
@@ -25,6 +26,7 @@ from kvsize.results import LayerGroup, Size
 NAME = "llama.cpp"
 TITLE = "llama.cpp and what is built on it (llama-server, ollama, llama-cpp-python)"
 VERSIONS = ("0.5.0-dev",)
+KV_DTYPES = ("auto", *CACHE_TYPES)
 NOT_MODELLED = (
     "Compute buffers, which grow with n_ubatch, are not part of the cache.",
     "A GPU backend may pad its buffers a little further (CUDA to 128 bytes a tensor).",
@@ -65,7 +67,7 @@ _KINDS = {
     "recurrent": "recurrent memory",
 }
 
-__all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "size"]
+__all__ = ["KV_DTYPES", "NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "size"]
 
 
 def size(model: Model, request: Request) -> Size:
@@ -131,7 +133,10 @@ def _layer_bytes(hparams: Hparams, made: tuple[Cache, ...]) -> tuple[int, ...]:
 
 
 def _group(cache: Cache) -> LayerGroup:
-    return LayerGroup(_KINDS[cache.tag], cache.layers, cache.tensors, cache.total_bytes)
+    kind = _KINDS[cache.tag]
+    if isinstance(cache, CompressorState):
+        kind = kind.replace("cache", "state")
+    return LayerGroup(kind, cache.layers, cache.tensors, cache.total_bytes)
 
 
 def _details(context: Context, made: tuple[Cache, ...]) -> dict[str, object]:

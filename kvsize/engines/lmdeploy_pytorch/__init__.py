@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from kvsize.engines._layers import parallel_notes, parts, recurrents, served_layers, uncounted_note
 from kvsize.engines._result import Answer, Pool, Stored, assemble, filled, stored
 from kvsize.engines._settings import Values, version_of, with_context
-from kvsize.engines.lmdeploy_pytorch.blocks import DSA_WORKSPACE_BYTES, NAME, Startup, capacity
+from kvsize.engines.lmdeploy_pytorch.blocks import (
+    DSA_WORKSPACE_BYTES,
+    DTYPES,
+    NAME,
+    Startup,
+    capacity,
+)
 from kvsize.engines.lmdeploy_pytorch.plan import OPTIONS, Plan, plan_of
 from kvsize.errors import EngineRefuses
 from kvsize.units import ceil_div
@@ -21,10 +27,11 @@ if TYPE_CHECKING:
     from kvsize.model import Model
     from kvsize.results import Fit, Size
 
-__all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
+__all__ = ["KV_DTYPES", "NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
 
 TITLE = "LMDeploy PyTorch engine: blocks of 256-byte aligned tensors, recurrent state slots"
 VERSIONS = ("0.18.0",)
+KV_DTYPES = tuple(DTYPES)
 NOT_MODELLED = (
     "DeepSeek-V4, whose blocks its own operators request.",
     "Draft models and MemDecode, which take blocks of their own.",

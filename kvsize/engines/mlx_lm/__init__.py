@@ -69,6 +69,8 @@ NOT_MODELLED = (
     "The transient copy while an array grows.",
     "Pipeline parallelism of mlx.launch.",
 )
+_DTYPES = {name: TORCH_DTYPES[name] for name in ("bfloat16", "float16", "float32")}
+KV_DTYPES = ("auto", *_DTYPES)
 _FLOAT32_BYTES = 4
 
 
@@ -129,13 +131,12 @@ def _plan(model: Model, request: Request) -> Plan:
         msg = f"{NAME}: prompt {prompt:,} is longer than the context {request.context:,}."
         raise UsageError(msg, "the context counts the prompt and what is generated.")
     dtype = model.dtype if request.kv_dtype == "auto" else request.kv_dtype
-    plain = {name: TORCH_DTYPES[name] for name in ("bfloat16", "float16", "float32")}
     bits = values.whole_or_none("kv_bits")
     quantized = bits is not None and request.context >= values.whole("quantized_kv_start")
     return Plan(
         model=model,
         values=values,
-        itemsize=named_dtype(NAME, plain, dtype).block_bytes,
+        itemsize=named_dtype(NAME, _DTYPES, dtype).block_bytes,
         sequences=request.sequences,
         ranks=request.tensor_parallel_size,
         steps=prompt_steps(prompt, values.whole("prefill_step_size")),

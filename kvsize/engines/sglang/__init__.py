@@ -11,7 +11,7 @@ from kvsize.engines._layers import kind_of, parallel_notes, served_layers, uncou
 from kvsize.engines._result import Answer, Pool, Stored, assemble, filled, stored
 from kvsize.engines._settings import version_of, with_context
 from kvsize.engines.sglang import capacity, cells, compressed, mamba, pools
-from kvsize.engines.sglang.cells import NAME
+from kvsize.engines.sglang.cells import DTYPES, NAME
 from kvsize.engines.sglang.options import OPTIONS
 from kvsize.engines.sglang.plan import LayerCost, Plan, plan_of
 from kvsize.parallel import spread
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from kvsize.model import Model
     from kvsize.results import Fit, Size
 
-__all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
+__all__ = ["KV_DTYPES", "NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
 
 TITLE = "SGLang: token pools with pages, a ratio pool for sliding layers, state slots"
 VERSIONS = ("0.5.23",)
+KV_DTYPES = tuple(DTYPES)
 NOT_MODELLED = (
     "Context parallelism (attn_cp and DCP), HiCache, HiSparse and unified memory pools.",
     "DFLASH and DSpark drafts, whose cells come from the draft's own config.",

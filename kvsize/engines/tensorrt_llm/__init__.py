@@ -11,6 +11,7 @@ from kvsize.engines._layers import attentions, parallel_notes
 from kvsize.engines._result import Answer, Pool, Stored, assemble, filled, stored
 from kvsize.engines._settings import version_of, with_context
 from kvsize.engines.tensorrt_llm.blocks import (
+    ELEMENTS,
     NAME,
     Memory,
     StateRequest,
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
     from kvsize.model import Model
     from kvsize.results import Fit, Size
 
-__all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
+__all__ = ["KV_DTYPES", "NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
 
 TITLE = "TensorRT-LLM: blocks of 32 tokens, a pool per attention window, state slots"
 VERSIONS = ("1.3",)
+KV_DTYPES = ("auto", *ELEMENTS)
 NOT_MODELLED = (
     "KV cache manager V2 (quotas and pool ratios), which Gemma 4 needs.",
     "DeepSeek-V4's cache, and the index cache of MiniMax-M3.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kvsize.dtypes import TORCH_DTYPES
 from kvsize.engines.options import Request
 from kvsize.engines.transformers.form import Form, form_of
 from kvsize.engines.transformers.implementations import cached_layers
@@ -21,12 +22,14 @@ from kvsize.layers import (
     CrossAttention,
     FullAttention,
     HybridLayer,
+    LatentAttention,
     ReferenceAttention,
 )
 from kvsize.model import Model
 from kvsize.results import LayerGroup, Size
 
 __all__ = [
+    "KV_DTYPES",
     "NAME",
     "NEWEST",
     "NOT_MODELLED",
@@ -39,6 +42,7 @@ __all__ = [
 ]
 
 NAME = "transformers"
+KV_DTYPES = ("auto", *TORCH_DTYPES)
 TITLE = "Hugging Face transformers: DynamicCache, StaticCache and QuantizedCache"
 NOT_MODELLED = (
     "Attention masks, activations and the memory that torch's allocator adds are not counted.",
@@ -176,6 +180,18 @@ KINDS = {
 }
 
 
+def _kind(layer: CachedLayer) -> str:
+    """What such layers are called; those of one class that keep different things differ."""
+    match layer:
+        case CompressedAttention(compress_rate=rate):
+            detail = f", ratio {rate}"
+        case FullAttention(extras=(_, *_)) | LatentAttention(extras=(_, *_)):
+            detail = " with indexer"
+        case _:
+            detail = ""
+    return KINDS[type(layer).__name__] + detail
+
+
 def _groups(
     layers: Sequence[CachedLayer], per_layer: list[tuple[CacheTensor, ...]]
 ) -> tuple[LayerGroup, ...]:
@@ -187,7 +203,7 @@ def _groups(
         count[layer] = count.get(layer, 0) + 1
     return tuple(
         LayerGroup(
-            kind=KINDS[type(layer).__name__],
+            kind=_kind(layer),
             layers=count[layer],
             tensors=tuple(part.described() for part in parts),
             total_bytes=count[layer] * sum(part.total_bytes for part in parts),

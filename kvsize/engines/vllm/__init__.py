@@ -14,6 +14,7 @@ from kvsize.engines.vllm import describe
 from kvsize.engines.vllm import plan as planning
 from kvsize.engines.vllm.architectures import NOT_MODELLED as NOT_MODELLED_TYPES
 from kvsize.engines.vllm.capacity import Pool, capacity, stage_sizes
+from kvsize.engines.vllm.dtypes import KV_DTYPES
 from kvsize.engines.vllm.options import OPTIONS
 from kvsize.engines.vllm.plan import Plan
 from kvsize.engines.vllm.settings import settle
@@ -38,7 +39,7 @@ NOT_MODELLED = (
     f"Model types whose caches have parts of their own: {', '.join(sorted(NOT_MODELLED_TYPES))}.",
     "The floor that audio input puts under max_num_batched_tokens needs the processor's files.",
 )
-__all__ = ["NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
+__all__ = ["KV_DTYPES", "NAME", "NOT_MODELLED", "OPTIONS", "TITLE", "VERSIONS", "fit", "size"]
 
 
 def fit(model: Model, request: Request, kv_memory: int) -> Fit:

@@ -1,0 +1,146 @@
+"""`kvsize table`: one line for each model of a list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvsize.commands._asking import ask, look
+from kvsize.commands._flags import (
+    AsJson,
+    Cache,
+    Contexts,
+    EngineName,
+    EngineOptions,
+    EngineVersion,
+    Format,
+    KVDtype,
+    Offline,
+    Output,
+    Partial,
+    PipelineParallel,
+    Sequences,
+    Strict,
+    TensorParallel,
+    Unit,
+)
+from kvsize.errors import Exit, KvsizeError, UsageError
+
+if TYPE_CHECKING:
+    from kvsize.advice import Ask
+    from kvsize.model import Model
+    from kvsize.report import Row
+
+MOST_JOBS = 64
+EXITS = {
+    Exit.OK: "every model has its rows",
+    Exit.NO: "the engine itself refuses the settings for a model",
+    Exit.INPUT: "a model's config cannot be read, is incomplete or contradicts itself",
+    Exit.HUB: "the Hub did not give a model's config",
+}
+EXAMPLES = """\b
+kvsize table models.txt
+kvsize table models.txt --ctx 8k,128k --format csv
+kvsize presets --json | jq -r '.[].name' | kvsize table - --unit GiB
+printf 'llama-3.1-8b\\nqwen3-8b\\n' | kvsize table - --engine vllm --kv-dtype fp8 --json
+"""
+
+
+def command(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            show_default=False,
+            help="A model on each line, # before comments; of a .csv file the column `model` or the "
+            "first; - for standard input.",
+        ),
+    ],
+    ctx: Contexts = "32k",
+    batch: Sequences = "1",
+    kv_dtype: KVDtype = "auto",
+    engine: EngineName = "",
+    engine_version: EngineVersion = "",
+    option: EngineOptions = None,
+    cache: Cache = "",
+    tp: TensorParallel = "1",
+    pp: PipelineParallel = "1",
+    jobs: Annotated[
+        str, typer.Option("--jobs", metavar="N", help="Hub calls at once, 64 at most.")
+    ] = "8",
+    format_name: Format = "table",
+    as_json: AsJson = False,
+    unit: Unit = "",
+    strict: Strict = False,
+    offline: Offline = False,
+    output: Output = "",
+) -> Partial:
+    """Size every model of a list, a line for each, in the list's order.
+
+    Models on the Hub are asked for side by side; a call without an answer, or with 429 or 5xx, is
+    made again up to three times. A model that fails is told on standard error, with its line, and
+    the others have their rows all the same; the exit code is that of the first failure. Tables for
+    people leave out the split by kind of layer and all remarks but guesses; CSV and JSON have them.
+    """
+    from kvsize import arguments, lists, render, report
+    from kvsize.many import load_many
+    from kvsize.progress import progress
+
+    shown = look(unit, output)
+    people = not as_json and format_name in {"table", "markdown"}
+    writer = render.writer("json" if as_json else format_name)
+    contexts, sequences = arguments.tokens(ctx), arguments.counts("--batch", batch)
+    asked = ask(kv_dtype, engine, engine_version, option, cache, tp, pp)
+    side_by_side = arguments.count("--jobs", jobs)
+    if side_by_side > MOST_JOBS:
+        msg = f"--jobs is {side_by_side}, and the Hub is asked {MOST_JOBS} times at once at most."
+        raise UsageError(msg, "8 is enough for most lists.")
+    entries = lists.read(file)
+    with progress(len({entry.name for entry in entries})) as step:
+        names = (entry.name for entry in entries)
+        loaded = load_many(names, jobs=side_by_side, offline=offline, step=step)
+    rows: list[Row] = []
+    failures: list[tuple[str, KvsizeError]] = []
+    for entry, model in zip(entries, loaded, strict=True):
+        try:
+            rows += _rows(model, asked, contexts, sequences, strict=strict)
+        except KvsizeError as error:
+            failures.append((entry.place, error))
+    complaint = "".join(
+        f"error: {place}: {error.message}\nhint: {error.hint}\n" for place, error in failures
+    )
+    code = failures[0][1].exit_code if failures else Exit.OK
+    if not rows:
+        return "", "", code, complaint  # and a file that is there stays as it is
+    shown_rows = tuple(map(_bare, rows) if people else rows)
+    text = render.text(writer, report.Report(report.SCHEMA_VERSION, shown_rows), shown)
+    return text, output, code, complaint
+
+
+def _rows(
+    model: Model | KvsizeError,
+    asked: Ask,
+    contexts: tuple[int, ...],
+    sequences: tuple[int, ...],
+    *,
+    strict: bool,
+) -> tuple[Row, ...]:
+    """The rows of one model; raises what went wrong with it."""
+    from kvsize.advice import refuse_guesses
+    from kvsize.report import build
+
+    if isinstance(model, KvsizeError):
+        raise model
+    if strict:
+        refuse_guesses(model, asked)
+    return build([model], asked, contexts, sequences).rows
+
+
+def _bare(row: Row) -> Row:
+    """One line: without parts and without remarks, but for what was guessed."""
+    from kvsize.advice import GUESSES
+    from kvsize.record import replace
+
+    guesses = tuple(each for each in row.warnings if each.code in GUESSES)
+    return replace(row, groups=(), notes=(), details={}, warnings=guesses)
