@@ -1,6 +1,7 @@
 """One module per output format; the file name is its `--format` name.
 
-A format module defines `write(report, out, look)`. Modules that start with `_` are shared parts.
+A format module defines `write(report, out, look)`, and REMARKS, which says whether it tells the notes
+and warnings in words. Modules that start with `_` are shared parts.
 """
 
 from __future__ import annotations
@@ -16,22 +17,28 @@ from kvsize.record import Record
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from kvsize.render._columns import Column
     from kvsize.report import Report
 
 
 class Look(Record):
-    """How text for people is to look; formats for programs take no notice.
+    """How text for people is to look; JSON takes no notice.
 
     `unit` fixes the unit of bytes (`GiB`), `width` is in columns, `terminal` allows styles.
+    `columns` are those chosen, for a table that stands alone; none: those that the rows call for;
+    None: the format's own whole output.
     """
 
     unit: str | None = None
     width: int = 80
     terminal: bool = False
+    columns: tuple[Column, ...] | None = None
 
 
 class Writer(Protocol):
     """What a format module offers."""
+
+    REMARKS: bool
 
     def write(self, report: Report, out: TextIO, look: Look) -> None:
         """Write `report` to `out`."""
