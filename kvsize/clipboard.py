@@ -78,12 +78,15 @@ def _by_terminal(text: str) -> bool:
         return False
     encoded = base64.b64encode(text.encode())
     try:
-        terminal = TERMINAL.open("wb", buffering=0)
+        # Not Path.open, which would make a file where there is no terminal.
+        terminal = os.open(TERMINAL, os.O_WRONLY | os.O_NOCTTY)
     except OSError:
         return False
-    with terminal:
+    with os.fdopen(terminal, "wb") as out:
         if len(encoded) > _MOST:
-            message = f"--copy: {len(text):,} characters are more than a terminal's clipboard takes."
+            message = (
+                f"--copy: {len(text):,} characters are more than a terminal's clipboard takes."
+            )
             raise UsageError(message, "choose fewer rows or --columns, or copy it from a file.")
-        terminal.write(b"\x1b]52;c;" + encoded + b"\x07")
+        out.write(b"\x1b]52;c;" + encoded + b"\x07")
     return True

@@ -114,7 +114,7 @@ def test_the_command_copies_what_it_prints(bare, capsys):
 def test_without_a_clipboard_the_text_is_printed_all_the_same(capsys):
     said = run(capsys, "llama-3.1-70b", "--ctx", "32k", "--columns", "total", "--copy")
     assert said == (
-        *(2, "whole batch\n10.00 GiB\n"),
+        *(2, "whole batch\n  10.00 GiB\n"),
         "error: --copy: there is no clipboard: no terminal, no wl-copy, xclip, xsel or pbcopy.\n"
         "hint: leave out --copy, or install one of these programs.\n",
     )

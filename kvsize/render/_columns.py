@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kvsize.advice import times
 from kvsize.attention import attention_short
 from kvsize.errors import UsageError
-from kvsize.record import Record
 from kvsize.units import format_bytes, format_tokens
 
 if TYPE_CHECKING:
@@ -24,19 +23,28 @@ AUTO = "auto"
 """Instead of names: the columns that the rows call for, as the default table has them."""
 
 
-class Column(Record):
+class Column:
     """A column: `text` is its cell for people, `field` the field of Row that data formats write.
 
-    `figure`: it is aligned to the right.
+    `figure`: it is aligned to the right. Not a Record: every start makes all of them, and nothing
+    compares them by value.
     """
 
-    name: str
-    heading: str
-    text: Callable[[Row, str | None], str]
-    field: str = ""
-    figure: bool = False
-    full: Callable[[Row], str] | None = None
-    shown: Callable[[Report], bool] | None = None
+    __slots__ = ("field", "figure", "full", "heading", "name", "shown", "text")
+
+    def __init__(  # noqa: PLR0913 - a record's own fields
+        self,
+        name: str,
+        heading: str,
+        text: Callable[[Row, str | None], str],
+        field: str = "",
+        *,
+        figure: bool = False,
+        full: Callable[[Row], str] | None = None,
+        shown: Callable[[Report], bool] | None = None,
+    ) -> None:
+        self.name, self.heading, self.text, self.field = name, heading, text, field
+        self.figure, self.full, self.shown = figure, full, shown
 
 
 def chosen(names: str) -> tuple[Column, ...]:

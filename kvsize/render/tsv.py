@@ -21,5 +21,6 @@ REMARKS = False
 
 def write(report: Report, out: TextIO, look: Look) -> None:
     """Write `report` as lines of cells with a tab between."""
-    for cells in _cells.table(report, look, look.unit):
-        out.write("\t".join(map(printable, cells)) + "\n")
+    out.writelines(
+        "\t".join(map(printable, cells)) + "\n" for cells in _cells.table(report, look, look.unit)
+    )
