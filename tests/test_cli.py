@@ -303,7 +303,7 @@ FAILURES = [
         ["llama-3.1-70b", "--format", "yaml"],
         2,
         "no output format named 'yaml'.",
-        "use one of csv, json, markdown, table.",
+        "use one of csv, html, json, latex, markdown, rst, table, tsv.",
     ),
     (
         ["llama-3.1-70b", "--unit", "GB"],

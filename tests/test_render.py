@@ -18,6 +18,7 @@ from test_report import ASK
 
 import kvsize
 from kvsize import report
+from kvsize.commands._asking import look
 from kvsize.errors import UsageError
 from kvsize.record import as_dict, replace
 from kvsize.render import Look, formats, text, writer
@@ -33,7 +34,7 @@ def drawn(format_name: str, found: report.Report = FOUND, **look: object) -> str
 
 
 def test_formats_are_the_modules():
-    assert formats() == ["csv", "json", "markdown", "table"]
+    assert formats() == ["csv", "html", "json", "latex", "markdown", "rst", "table", "tsv"]
 
 
 def test_an_unknown_format():
@@ -91,7 +92,7 @@ def test_markdown_keeps_a_name_in_its_cell():
 
 
 @pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("format_name", ["table", "markdown"])
+@pytest.mark.parametrize("format_name", ["table", "markdown", "html", "latex", "rst"])
 def test_a_unit_holds_for_every_figure(format_name, unit):
     body = drawn(format_name, unit=unit).split("warning")[0]
     others = [other for other in UNITS if other not in {unit, "B"}]
@@ -151,12 +152,20 @@ def test_a_terminal_gets_styles():
 
 
 @pytest.mark.usefixtures("_terminal")
-def test_no_color_is_honoured(monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    printed = drawn("table", terminal=True)
-    assert "\x1b[1m" in printed
-    assert "\x1b[1;32m" not in printed
-    assert "\x1b[33m" not in printed
+@pytest.mark.parametrize(
+    ("name", "value", "styles"),
+    [
+        ("NO_COLOR", "1", False),
+        ("NO_COLOR", "", True),  # https://no-color.org: "when present and not an empty string"
+        ("TERM", "dumb", False),
+        ("TERM", "xterm", True),
+    ],
+)
+def test_what_a_terminal_says_of_styles(monkeypatch, name, value, styles):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv(name, value)
+    assert look("", "").terminal is styles
+    assert look("", "a-file").terminal is False
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -172,15 +181,20 @@ def test_a_terminal_never_cuts_a_figure(monkeypatch, width):
         assert f"{row.context:,}" in printed
 
 
-def test_a_real_terminal():
+@pytest.mark.parametrize(
+    ("settings", "styles"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_a_real_terminal(settings, styles):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kvsize", "llama-3.1-70b", "--ctx", "32k"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm", "COLUMNS": "80"}
     env.pop("NO_COLOR", None)
+    env |= settings
     done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, check=False, env=env)
     os.close(theirs)
     printed = os.read(ours, 100_000).decode()
     os.close(ours)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert "\x1b[1;32m" in printed
+    assert ("\x1b[1;32m" in printed) is styles
+    assert ("\x1b" in printed) is styles
     assert "10.00 GiB" in printed

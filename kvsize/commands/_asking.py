@@ -60,13 +60,27 @@ def refuse_second_stdin(names: list[str]) -> None:
         raise UsageError(msg, "name the other models by a file or a preset.")
 
 
-def look(unit: str, output: str) -> Look:
+def look(unit: str, output: str, columns: str = "") -> Look:
     """How text for people is to look where it goes."""
     import shutil
 
     from kvsize import arguments
     from kvsize.render import Look
 
-    # A closed standard output is None.
-    terminal = bool(not output and sys.stdout and sys.stdout.isatty())
-    return Look(arguments.unit(unit), shutil.get_terminal_size().columns, terminal)
+    found = None
+    if columns:
+        from kvsize.render import _columns
+
+        found = _columns.chosen(columns)
+    width = shutil.get_terminal_size().columns
+    return Look(arguments.unit(unit), width, not output and _has_styles(), found)
+
+
+def _has_styles() -> bool:
+    """Whether standard output is a terminal that shows colours and may (https://no-color.org).
+
+    Bold and dim are colours to a reader: NO_COLOR leaves plain text.
+    """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in {"dumb", "unknown"}:
+        return False
+    return bool(sys.stdout and sys.stdout.isatty())  # a closed standard output is None

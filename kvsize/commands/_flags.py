@@ -84,8 +84,20 @@ ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", show_default=False, help="As for `kvsize size`.")
 ]
 Format = Annotated[
-    str, typer.Option("--format", metavar="NAME", help="table, markdown, csv or json.")
+    str,
+    typer.Option(
+        "--format", metavar="NAME", help="table, markdown, html, latex, rst, tsv, csv or json."
+    ),
 ]
+Columns = Annotated[
+    str,
+    typer.Option(
+        "--columns",
+        metavar="NAMES",
+        help="The table alone, with these columns: model,kv-heads,total; auto: those that differ.",
+    ),
+]
+Copy = Annotated[bool, typer.Option("--copy", help="Put it on the clipboard, too.")]
 Text = tuple[str, str]
 """A command's whole output, and the file it goes to (empty: standard output)."""
 Answer = tuple[str, str, int]

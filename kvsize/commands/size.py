@@ -6,7 +6,9 @@ from kvsize.commands._asking import ask, load_models, look
 from kvsize.commands._flags import (
     AsJson,
     Cache,
+    Columns,
     Contexts,
+    Copy,
     EngineName,
     EngineOptions,
     EngineVersion,
@@ -28,6 +30,7 @@ kvsize llama-3.1-70b --ctx 32k              # a preset, offline
 kvsize meta-llama/Llama-3.1-70B --ctx 32k   # the Hub (org/name@revision too)
 kvsize ./config.json; cat config.json | kvsize -
 kvsize llama-3.1-70b qwen3-32b --ctx 8k,32k --batch 1,16 --format markdown
+kvsize llama-3.1-70b qwen3-32b --ctx 32k --columns model,kv-heads,token,total --format html
 kvsize deepseek-v3 --json | jq .
 kvsize explain gemma-3-27b --ctx 32k
 kvsize fit llama-3.1-70b --gpu h100 --gpus 8 --ctx 32k
@@ -47,10 +50,12 @@ def command(
     pp: PipelineParallel = "1",
     format_name: Format = "table",
     as_json: AsJson = False,
+    columns: Columns = "",
     unit: Unit = "",
     strict: Strict = False,
     offline: Offline = False,
     output: Output = "",
+    copy: Copy = False,
 ) -> Text:
     """Size the KV cache of one or more models; the default command.
 
@@ -58,12 +63,21 @@ def command(
     next 256 tokens adds on average: a sliding window that is full adds nothing.
     """
     from kvsize import arguments, render, report
+    from kvsize.record import replace
 
-    shown = look(unit, output)
+    shown = look(unit, output, columns)
     writer = render.writer("json" if as_json else format_name)
     contexts, sequences = arguments.tokens(ctx), arguments.counts("--batch", batch)
     asked = ask(kv_dtype, engine, engine_version, option, cache, tp, pp)
     found = load_models(models, asked, strict=strict, offline=offline)
-    people = not as_json and format_name in {"table", "markdown"}
-    made = report.build(found, asked, contexts, sequences, compare=people)
-    return render.text(writer, made, shown), output
+    remarks = writer.REMARKS and shown.columns is None
+    made = report.build(found, asked, contexts, sequences, compare=remarks)
+    text = render.text(writer, made, shown)
+    if copy:
+        from kvsize import clipboard
+        from kvsize.output import write
+
+        write(text, output)  # first: it is shown even where there is no clipboard
+        clipboard.put(render.text(writer, made, replace(shown, terminal=False)))
+        return "", ""
+    return text, output

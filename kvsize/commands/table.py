@@ -10,6 +10,7 @@ from kvsize.commands._asking import ask, look
 from kvsize.commands._flags import (
     AsJson,
     Cache,
+    Columns,
     Contexts,
     EngineName,
     EngineOptions,
@@ -71,6 +72,7 @@ def command(
     ] = "8",
     format_name: Format = "table",
     as_json: AsJson = False,
+    columns: Columns = "",
     unit: Unit = "",
     strict: Strict = False,
     offline: Offline = False,
@@ -87,8 +89,7 @@ def command(
     from kvsize.many import load_many
     from kvsize.progress import progress
 
-    shown = look(unit, output)
-    people = not as_json and format_name in {"table", "markdown"}
+    shown = look(unit, output, columns)
     writer = render.writer("json" if as_json else format_name)
     contexts, sequences = arguments.tokens(ctx), arguments.counts("--batch", batch)
     asked = ask(kv_dtype, engine, engine_version, option, cache, tp, pp)
@@ -113,7 +114,7 @@ def command(
     code = failures[0][1].exit_code if failures else Exit.OK
     if not rows:
         return "", "", code, complaint  # and a file that is there stays as it is
-    shown_rows = tuple(map(_bare, rows) if people else rows)
+    shown_rows = tuple(map(_bare, rows) if writer.REMARKS else rows)
     text = render.text(writer, report.Report(report.SCHEMA_VERSION, shown_rows), shown)
     return text, output, code, complaint
 

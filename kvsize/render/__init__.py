@@ -1,13 +1,14 @@
 """One module per output format; the file name is its `--format` name.
 
-A format module defines `write(report, out, look)`. Modules that start with `_` are shared parts.
+A format module defines `write(report, out, look)`, and REMARKS, which says whether it tells the notes
+and warnings in words. Modules that start with `_` are shared parts.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kvsize.errors import UsageError
@@ -16,22 +17,28 @@ from kvsize.record import Record
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from kvsize.render._columns import Column
     from kvsize.report import Report
 
 
 class Look(Record):
-    """How text for people is to look; formats for programs take no notice.
+    """How text for people is to look; JSON takes no notice.
 
     `unit` fixes the unit of bytes (`GiB`), `width` is in columns, `terminal` allows styles.
+    `columns` are those chosen, for a table that stands alone; none: those that the rows call for;
+    None: the format's own whole output.
     """
 
     unit: str | None = None
     width: int = 80
     terminal: bool = False
+    columns: tuple[Column, ...] | None = None
 
 
 class Writer(Protocol):
     """What a format module offers."""
+
+    REMARKS: bool
 
     def write(self, report: Report, out: TextIO, look: Look) -> None:
         """Write `report` to `out`."""
@@ -40,8 +47,11 @@ class Writer(Protocol):
 
 def formats() -> list[str]:
     """The names of all output formats."""
-    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    return sorted(name for name in found if not name.startswith("_"))
+    # os, not Path.glob, which costs as much start-up as a format itself.
+    files = os.listdir(os.path.dirname(__file__))  # noqa: PTH120, PTH208
+    return sorted(
+        name[: -len(".py")] for name in files if name.endswith(".py") and not name.startswith("_")
+    )
 
 
 def writer(format_name: str) -> Writer:

@@ -1,139 +1,110 @@
 """What every format for people shows, before it is drawn: heading, columns, rows, remarks.
 
-A fact that all rows share stands in the heading, once; one that differs becomes a column.
+A fact that all rows share stands in the heading, once; one that differs becomes a column. Where
+columns are chosen, the table stands alone: a line for each row and nothing else.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvsize.advice import times
-from kvsize.attention import attention_short
+from kvsize.errors import printable
+from kvsize.render._columns import COLUMNS, Column
 from kvsize.units import format_bytes, format_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kvsize.render import Look
     from kvsize.report import Report, Row
 
-Fact = tuple[str, "Callable[[Row], str]", "Callable[[Row], str]"]
+Cells = list[str]
 
 
 class Layout:
     """A report laid out: `heading` is label and text, `parts` says which rows belong to the one
-    above, `remarks` is label and text. Text columns come first, figures follow.
+    above, `remarks` is label and text, `figures` which columns are aligned to the right.
     """
 
-    def __init__(self, report: Report, unit: str | None) -> None:
-        rows = report.rows
-        shared = [(name, full(rows[0])) for name, full, _ in FACTS if _same(rows, full)]
-        self.heading = [(name, text) for name, text in shared if text]
-        self.facts = [fact for fact in FACTS if not _same(rows, fact[1])]
-        self.text_columns = len(self.facts) or 1
-        figures = [column for column in FIGURES if column[2](report)]
-        longest = max(len(format_tokens(row.context)) for row in rows)
-        self.header = [name for name, _, _ in self.facts] + [name for name, _, _ in figures]
-        self.rows: list[list[str]] = []
+    def __init__(self, report: Report, look: Look) -> None:
+        self.heading: list[tuple[str, str]] = []
+        self.rows: list[Cells] = []
         self.parts: list[bool] = []
-        for row in rows:
-            cells = [short(row) for _, _, short in self.facts]
-            cells += [text(row, unit) for _, text, _ in figures]
-            cells[len(self.facts)] = cells[len(self.facts)].rjust(longest)
-            self._add(cells, part=False)
-            for label, size in _split(row, unit):
-                self._add([label, *[""] * (len(cells) - 1)], part=True)
-                self.rows[-1][self.bytes_column()] = size
-        self.remarks = list(_remarks(report, unit))
+        self.remarks: list[tuple[str, str]] = []
+        if look.columns is None:
+            self._whole(report, look.unit)
+        else:
+            self._choose(look.columns or _called_for(report))
+            for row in report.rows:
+                self._add(self._cells(row, look.unit), part=False)
 
     def widths(self) -> list[int]:
         """The widest cell of each column."""
         return [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
 
-    def _add(self, cells: list[str], *, part: bool) -> None:
+    def bytes_column(self) -> int | None:
+        """The column of the figure itself, which the parts of a row add up to."""
+        names = [column.name for column in self.columns]
+        return next((names.index(name) for name in ("total", "sequence") if name in names), None)
+
+    def lines(self, mark: str) -> list[Cells]:
+        """The rows with `mark` before the first cell of those that are parts."""
+        return [
+            [mark + cells[0], *cells[1:]] if part else cells
+            for cells, part in zip(self.rows, self.parts, strict=True)
+        ]
+
+    def _whole(self, report: Report, unit: str | None) -> None:
+        """Heading, the columns that differ, the parts of each row, and all remarks."""
+        rows = report.rows
+        shared = [(column.heading, full(rows[0])) for column, full in _facts() if _same(rows, full)]
+        self.heading = [(name, printable(text)) for name, text in shared if text]
+        facts = [column for column, full in _facts() if not _same(rows, full)]
+        self._choose((*facts, *_figures(report)))
+        figure = self.bytes_column()
+        longest = 0
+        if not facts:  # the labels of parts stand under the first figure, as under a text
+            self.figures[0] = False
+            longest = max(len(format_tokens(row.context)) for row in rows)
+        for row in rows:
+            cells = self._cells(row, unit)
+            self._add([cells[0].rjust(longest), *cells[1:]], part=False)
+            for label, size in _split(row, unit):
+                part = [label, *[""] * (len(cells) - 1)]
+                if figure is not None:
+                    part[figure] = size
+                self._add(part, part=True)
+        self.remarks = [(label, printable(text)) for label, text in _remarks(report, unit)]
+
+    def _choose(self, columns: tuple[Column, ...]) -> None:
+        self.columns = columns
+        self.header = [column.heading for column in columns]
+        self.figures = [column.figure for column in columns]
+
+    def _cells(self, row: Row, unit: str | None) -> Cells:
+        return [printable(column.text(row, unit)) for column in self.columns]
+
+    def _add(self, cells: Cells, *, part: bool) -> None:
         self.rows.append(cells)
         self.parts.append(part)
 
-    def bytes_column(self) -> int:
-        """The column of the figure itself, which the parts of a row add up to."""
-        return self.header.index("whole batch" if "whole batch" in self.header else "per sequence")
+
+def _facts() -> list[tuple[Column, Callable[[Row], str]]]:
+    return [(column, column.full) for column in COLUMNS if column.full is not None]
 
 
-def _model(row: Row) -> str:
-    known = [
-        name for name in (row.hub_id, row.revision, row.source) if name not in (None, row.model)
+def _figures(report: Report) -> list[Column]:
+    return [column for column in COLUMNS if column.shown is not None and column.shown(report)]
+
+
+def _called_for(report: Report) -> tuple[Column, ...]:
+    """The model, the facts that differ, and the figures: what a table that stands alone needs."""
+    facts = [
+        column
+        for column, full in _facts()
+        if column.name == "model" or not _same(report.rows, full)
     ]
-    return f"{row.model} ({', '.join(known)})" if known else row.model
-
-
-def _attention(row: Row) -> str:
-    detail = f", {row.attention_detail}" if row.attention_detail else ""
-    return f"{row.attention}{detail}; {row.layers} layers"
-
-
-def _attention_short(row: Row) -> str:
-    return attention_short(row.attention, row.num_attention_heads, row.num_key_value_heads)
-
-
-def _cache(row: Row) -> str:
-    options = "".join(f", {name} {value}" for name, value in row.options.items() if name != "cache")
-    return f"{row.engine} {row.engine_version} {row.cache}{options}"
-
-
-def _dtype(row: Row) -> str:
-    return f"{row.kv_dtype} (assumed)" if row.kv_dtype_assumed else row.kv_dtype
-
-
-def _parallel(row: Row) -> str:
-    sizes = (("tensor", row.tensor_parallel_size), ("pipeline", row.pipeline_parallel_size))
-    return ", ".join(f"{name} {size}" for name, size in sizes if size > 1)
-
-
-def _mha(row: Row) -> str:
-    return "" if row.mha_overcount is None else times(row.mha_overcount)
-
-
-FACTS: list[Fact] = [
-    ("model", _model, lambda row: row.model),
-    ("attention", _attention, _attention_short),
-    ("cache", _cache, _cache),
-    ("dtype", _dtype, _dtype),
-    ("parallel", _parallel, _parallel),
-]
-
-
-def _fullest(row: Row, unit: str | None) -> str:
-    """What the fullest rank holds, and which one it is where they differ (counted from 0)."""
-    most = max(row.rank_bytes, default=row.total_bytes)
-    named = f" (rank {row.rank_bytes.index(most)})" if len(set(row.rank_bytes)) > 1 else ""
-    return format_bytes(most, unit) + named
-
-
-def _always(_: Report) -> bool:
-    return True
-
-
-def _many(report: Report) -> bool:
-    return any(row.sequences > 1 for row in report.rows)
-
-
-Figure = tuple[str, "Callable[[Row, str | None], str]", "Callable[[Report], bool]"]
-FIGURES: list[Figure] = [
-    ("context", lambda row, _: format_tokens(row.context), _always),
-    ("batch", lambda row, _: f"{row.sequences:,}", _many),
-    ("per token", lambda row, unit: format_bytes(row.token_bytes, unit), _always),
-    ("per sequence", lambda row, unit: format_bytes(row.sequence_bytes, unit), _always),
-    ("whole batch", lambda row, unit: format_bytes(row.total_bytes, unit), _many),
-    (
-        "fullest rank",
-        _fullest,
-        lambda report: any(len(row.rank_bytes) > 1 for row in report.rows),
-    ),
-    (
-        "as MHA",
-        lambda row, _: _mha(row),
-        lambda report: any(row.mha_overcount is not None for row in report.rows),
-    ),
-]
+    return (*facts, *_figures(report))
 
 
 def _same(rows: tuple[Row, ...], text: Callable[[Row], str]) -> bool:

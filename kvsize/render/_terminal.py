@@ -1,4 +1,4 @@
-"""The table on a terminal, drawn by rich; NO_COLOR and COLUMNS are rich's own business."""
+"""The table on a terminal with styles, drawn by rich."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def write(layout: Layout, out: TextIO, width: int) -> None:
     heading = Table.grid(padding=(0, 2))
     for label, text in layout.heading:
         heading.add_row(Text(label, "dim"), Text(text, "bold" if label == "model" else ""))
-    console.print(heading, "", _figures(layout), sep="\n")
+    if layout.heading:
+        console.print(heading, "", sep="\n")
+    console.print(_figures(layout))
     if layout.remarks:
         console.print()
     for label, text in layout.remarks:
@@ -39,13 +41,13 @@ def _figures(layout: Layout) -> Table:
         padding=(0, 1, 0, 0),  # with the box's own blank: two columns apart, as plain text has it
         header_style="bold",
     )
-    for index, (name, width) in enumerate(zip(layout.header, layout.widths(), strict=True)):
-        if index < layout.text_columns:  # names may wrap, figures never
+    columns = zip(layout.header, layout.widths(), layout.figures, strict=True)
+    for index, (name, width, figure) in enumerate(columns):
+        if not figure:  # names may wrap, figures never
             table.add_column(name, overflow="fold", min_width=min(width, 11))
         else:
             style = "bold green" if index == layout.bytes_column() else ""
             table.add_column(name, justify="right", style=style, no_wrap=True, min_width=width)
-    for cells, part in zip(layout.rows, layout.parts, strict=True):
-        first = f"  {cells[0]}" if part else cells[0]
-        table.add_row(*map(Text, (first, *cells[1:])), style="dim not bold" if part else "")
+    for cells, part in zip(layout.lines("  "), layout.parts, strict=True):
+        table.add_row(*map(Text, cells), style="dim not bold" if part else "")
     return table

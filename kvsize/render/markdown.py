@@ -13,28 +13,22 @@ if TYPE_CHECKING:
     from kvsize.render import Look
     from kvsize.report import Report
 
-# An underscore inside a word starts no emphasis in GitHub's dialect.
-_SPECIAL = re.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])")
+# An underscore inside a word starts no emphasis in GitHub's dialect; braces are code in MDX.
+_SPECIAL = re.compile(r"[\\`*\[\]<>|{}~&]|(?<![^\W_])_|_(?![^\W_])")
+REMARKS = True
 
 
 def write(report: Report, out: TextIO, look: Look) -> None:
     """Write `report` as a list of facts, a table, and a list of remarks."""
-    layout = Layout(report, look.unit)
+    layout = Layout(report, look)
     out.writelines(f"- **{label}**: {escape(text)}\n" for label, text in layout.heading)
-    rows = [
-        [f"↳ {cells[0]}", *cells[1:]] if part else cells
-        for cells, part in zip(layout.rows, layout.parts, strict=True)
-    ]
-    rule = [
-        ":---" if index < layout.text_columns else "---:" for index in range(len(layout.header))
-    ]
-    out.write("\n")
+    rule = ["---:" if figure else ":---" for figure in layout.figures]
+    out.write("\n" if layout.heading else "")
     out.writelines(
         f"| {' | '.join(escape(cell.strip()) for cell in cells)} |\n"
-        for cells in (layout.header, rule, *rows)
+        for cells in (layout.header, rule, *layout.lines("↳ "))
     )
-    if layout.remarks:
-        out.write("\n")
+    out.write("\n" if layout.remarks else "")
     out.writelines(f"- **{label}**: {escape(text)}\n" for label, text in layout.remarks)
 
 

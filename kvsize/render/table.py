@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from kvsize.report import Report
 
 GAP = "  "
+REMARKS = True
 
 
 def write(report: Report, out: TextIO, look: Look) -> None:
     """Write `report` as heading, table and remarks."""
-    layout = Layout(report, look.unit)
+    layout = Layout(report, look)
     if look.terminal:
         from kvsize.render import _terminal  # rich costs as much start-up as all the rest
 
@@ -32,24 +33,22 @@ def _lines(layout: Layout, width: int) -> Iterator[str]:
     label_width = max((len(label) for label, _ in layout.heading), default=0)
     for label, text in layout.heading:
         yield from hang(text, f"{label:<{label_width}}{GAP}", width)
-    yield ""
-    rows = [
-        [GAP + cells[0], *cells[1:]] if part else cells
-        for cells, part in zip(layout.rows, layout.parts, strict=True)
-    ]
+    if layout.heading:
+        yield ""
+    rows = layout.lines(GAP)
     widths = [max(map(len, column)) for column in zip(layout.header, *rows, strict=True)]
     for cells in (layout.header, *rows):
-        yield _line(cells, widths, layout.text_columns)
+        yield _line(cells, widths, layout.figures)
     if layout.remarks:
         yield ""
     for label, text in layout.remarks:
         yield from hang(text, f"{label}: ", width, indent=GAP)
 
 
-def _line(cells: list[str], widths: list[int], text_columns: int) -> str:
+def _line(cells: list[str], widths: list[int], figures: list[bool]) -> str:
     padded = [
-        cell.ljust(width) if index < text_columns else cell.rjust(width)
-        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        cell.rjust(width) if figure else cell.ljust(width)
+        for cell, width, figure in zip(cells, widths, figures, strict=True)
     ]
     return GAP.join(padded)
 
