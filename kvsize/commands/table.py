@@ -84,6 +84,7 @@ def command(
     people leave out the split by kind of layer and all remarks but guesses; CSV and JSON have them.
     """
     from kvsize import arguments, lists, render, report
+    from kvsize.engines import engine as find_engine
     from kvsize.many import load_many
     from kvsize.progress import progress
 
@@ -96,6 +97,8 @@ def command(
     if side_by_side > MOST_JOBS:
         msg = f"--jobs is {side_by_side}, and the Hub is asked {MOST_JOBS} times at once at most."
         raise UsageError(msg, "8 is enough for most lists.")
+    if engine:
+        find_engine(engine)  # a slip here is not one of the models'
     entries = lists.read(file)
     with progress(len({entry.name for entry in entries})) as step:
         names = (entry.name for entry in entries)
@@ -107,15 +110,25 @@ def command(
             rows += _rows(model, asked, contexts, sequences, strict=strict)
         except KvsizeError as error:
             failures.append((entry.place, error))
-    complaint = "".join(
-        f"error: {place}: {error.message}\nhint: {error.hint}\n" for place, error in failures
-    )
+    complaint = _told(failures)
     code = failures[0][1].exit_code if failures else Exit.OK
     if not rows:
         return "", "", code, complaint  # and a file that is there stays as it is
     shown_rows = tuple(map(_bare, rows) if people else rows)
     text = render.text(writer, report.Report(report.SCHEMA_VERSION, shown_rows), shown)
     return text, output, code, complaint
+
+
+def _told(failures: list[tuple[str, KvsizeError]]) -> str:
+    """Two lines for each failure; what is wrong with several alike is told once."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for place, error in failures:
+        places.setdefault((error.message, error.hint), []).append(place)
+    return "".join(
+        f"error: {found[0]}{f' and {len(found) - 1} more' if found[1:] else ''}: {message}\n"
+        f"hint: {hint}\n"
+        for (message, hint), found in places.items()
+    )
 
 
 def _rows(
