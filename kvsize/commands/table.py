@@ -29,6 +29,7 @@ from kvsize.errors import Exit, KvsizeError, UsageError
 
 if TYPE_CHECKING:
     from kvsize.advice import Ask
+    from kvsize.lists import Entry
     from kvsize.model import Model
     from kvsize.report import Row
 
@@ -103,13 +104,7 @@ def command(
     with progress(len({entry.name for entry in entries})) as step:
         names = (entry.name for entry in entries)
         loaded = load_many(names, jobs=side_by_side, offline=offline, step=step)
-    rows: list[Row] = []
-    failures: list[tuple[str, KvsizeError]] = []
-    for entry, model in zip(entries, loaded, strict=True):
-        try:
-            rows += _rows(model, asked, contexts, sequences, strict=strict)
-        except KvsizeError as error:
-            failures.append((entry.place, error))
+    rows, failures = _sized(entries, loaded, asked, (contexts, sequences), strict=strict)
     complaint = _told(failures)
     code = failures[0][1].exit_code if failures else Exit.OK
     if not rows:
@@ -131,23 +126,30 @@ def _told(failures: list[tuple[str, KvsizeError]]) -> str:
     )
 
 
-def _rows(
-    model: Model | KvsizeError,
+def _sized(
+    entries: list[Entry],
+    loaded: list[Model | KvsizeError],
     asked: Ask,
-    contexts: tuple[int, ...],
-    sequences: tuple[int, ...],
+    points: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     strict: bool,
-) -> tuple[Row, ...]:
-    """The rows of one model; raises what went wrong with it."""
+) -> tuple[list[Row], list[tuple[str, KvsizeError]]]:
+    """The rows of all models that have some, and what is wrong with the others, by place."""
     from kvsize.advice import refuse_guesses
     from kvsize.report import build
 
-    if isinstance(model, KvsizeError):
-        raise model
-    if strict:
-        refuse_guesses(model, asked)
-    return build([model], asked, contexts, sequences).rows
+    rows: list[Row] = []
+    failures: list[tuple[str, KvsizeError]] = []
+    for entry, model in zip(entries, loaded, strict=True):
+        try:
+            if isinstance(model, KvsizeError):
+                raise model
+            if strict:
+                refuse_guesses(model, asked)
+            rows += build([model], asked, *points).rows
+        except KvsizeError as error:
+            failures.append((entry.place, error))
+    return rows, failures
 
 
 def _bare(row: Row) -> Row:
