@@ -29,6 +29,8 @@ def read(file: str) -> list[Entry]:
     A `.csv` file: the column called `model`, or else the first. Any other: a model on each line,
     without what follows `#`.
     """
+    if not file.strip():
+        raise UsageError("the name of the list is empty.", _ONE_A_LINE)
     shown = "standard input" if file == "-" else file
     lines = _text(file, shown).splitlines()
     named = _column(lines) if file.lower().endswith(".csv") else _lines(lines)

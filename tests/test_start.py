@@ -112,6 +112,8 @@ COMMANDS = {
     "plot llama-3.1-70b --ctx 1k:128k": {"plot.lines", "plot.chart", "plot.text"},
     "plot llama-3.1-70b --ctx 1k:128k --json": {"plot.lines", "plot.chart"},
     "plot llama-3.1-70b --ctx 1k:128k --out kv.html": {"plot.lines", "plot.chart", "plot.page"},
+    "diff qwen3-32b qwen3.5-27b": {"comparison", "reasons", "explain", "render._diff"},
+    "completion bash": set(),
     "presets": {"listing"},
     "engines": {"listing"},
     "schema": {"listing"},
@@ -144,9 +146,10 @@ def test_commands(command: str, tmp_path: Path) -> None:
     assert packages(modules) & HEAVY <= TYPER
     parts = {module.removeprefix("kvsize.") for module in modules if module.startswith("kvsize.")}
     assert needed <= parts
-    shown = {"render.table", *needed} if "render._explain" in needed else needed
+    sections = any(part.startswith("render._") for part in needed)
+    shown = {"render.table", *needed} if sections else needed
     assert parts & PARTS <= shown
-    if command.startswith("--"):
+    if command.startswith(("--", "completion")):
         assert parts & SIZING == set()
     if "llama" in command:
         assert {part for part in parts if part.startswith("engines.")} == {

@@ -230,6 +230,11 @@ def test_a_file_that_is_not_there_and_a_folder(tmp_path):
         lists.read(str(tmp_path))
 
 
+def test_an_empty_name():
+    with pytest.raises(UsageError, match=r"^the name of the list is empty\.$"):
+        lists.read(" ")
+
+
 def test_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"qwen3-8b\n")))
     assert lists.read("-") == [Entry("qwen3-8b", "standard input:1")]
@@ -278,6 +283,19 @@ def test_where_all_fail_a_file_stays_as_it_is(capsys, tmp_path):
     kept.write_text("before", encoding="utf-8")
     said = run(capsys, "table", str(file), "--output", str(kept))
     assert (said.code, said.out, kept.read_text("utf-8")) == (2, "", "before")
+
+
+def test_what_is_wrong_with_all_is_told_once(capsys, tmp_path):
+    file = tmp_path / "models.txt"
+    file.write_text("qwen3-8b\n\nqwen3-32b\ngemma-3-27b\n", encoding="utf-8")
+    assert run(capsys, "table", str(file), "-o", "frob=1") == (
+        2,
+        "",
+        f"error: {file}:1 and 2 more: engine transformers has no option 'frob'.\n"
+        "hint: `kvsize engines transformers` lists them.\n",
+    )
+    said = run(capsys, "table", "nothing.txt", "--engine", "vlm")
+    assert said.err.startswith("error: no engine named 'vlm'.\n")
 
 
 @pytest.mark.parametrize("jobs", ["0", "65", "many"])

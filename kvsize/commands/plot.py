@@ -31,6 +31,7 @@ kvsize plot llama-3.1-8b --engine vllm --gpu l4 --out kv.html
 """
 EXITS = {Exit.MISSING_EXTRA: "an .svg or a .png is to be drawn, and matplotlib is not installed"}
 KINDS = ("", "kind")
+CHOICES = {"--by": ("kind",)}
 
 
 def command(

@@ -30,6 +30,7 @@ from kvsize.errors import Exit, KvsizeError, UsageError
 
 if TYPE_CHECKING:
     from kvsize.advice import Ask
+    from kvsize.lists import Entry
     from kvsize.model import Model
     from kvsize.report import Row
 
@@ -86,6 +87,7 @@ def command(
     people leave out the split by kind of layer and all remarks but guesses; CSV and JSON have them.
     """
     from kvsize import arguments, lists, render, report
+    from kvsize.engines import engine as find_engine
     from kvsize.many import load_many
     from kvsize.progress import progress
 
@@ -97,20 +99,14 @@ def command(
     if side_by_side > MOST_JOBS:
         msg = f"--jobs is {side_by_side}, and the Hub is asked {MOST_JOBS} times at once at most."
         raise UsageError(msg, "8 is enough for most lists.")
+    if engine:
+        find_engine(engine)  # a slip here is not one of the models'
     entries = lists.read(file)
     with progress(len({entry.name for entry in entries})) as step:
         names = (entry.name for entry in entries)
         loaded = load_many(names, jobs=side_by_side, offline=offline, step=step)
-    rows: list[Row] = []
-    failures: list[tuple[str, KvsizeError]] = []
-    for entry, model in zip(entries, loaded, strict=True):
-        try:
-            rows += _rows(model, asked, contexts, sequences, strict=strict)
-        except KvsizeError as error:
-            failures.append((entry.place, error))
-    complaint = "".join(
-        f"error: {place}: {error.message}\nhint: {error.hint}\n" for place, error in failures
-    )
+    rows, failures = _sized(entries, loaded, asked, (contexts, sequences), strict=strict)
+    complaint = _told(failures)
     code = failures[0][1].exit_code if failures else Exit.OK
     if not rows:
         return "", "", code, complaint  # and a file that is there stays as it is
@@ -119,23 +115,42 @@ def command(
     return text, output, code, complaint
 
 
-def _rows(
-    model: Model | KvsizeError,
+def _told(failures: list[tuple[str, KvsizeError]]) -> str:
+    """Two lines for each failure; what is wrong with several alike is told once."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for place, error in failures:
+        places.setdefault((error.message, error.hint), []).append(place)
+    return "".join(
+        f"error: {found[0]}{f' and {len(found) - 1} more' if found[1:] else ''}: {message}\n"
+        f"hint: {hint}\n"
+        for (message, hint), found in places.items()
+    )
+
+
+def _sized(
+    entries: list[Entry],
+    loaded: list[Model | KvsizeError],
     asked: Ask,
-    contexts: tuple[int, ...],
-    sequences: tuple[int, ...],
+    points: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     strict: bool,
-) -> tuple[Row, ...]:
-    """The rows of one model; raises what went wrong with it."""
+) -> tuple[list[Row], list[tuple[str, KvsizeError]]]:
+    """The rows of all models that have some, and what is wrong with the others, by place."""
     from kvsize.advice import refuse_guesses
     from kvsize.report import build
 
-    if isinstance(model, KvsizeError):
-        raise model
-    if strict:
-        refuse_guesses(model, asked)
-    return build([model], asked, contexts, sequences).rows
+    rows: list[Row] = []
+    failures: list[tuple[str, KvsizeError]] = []
+    for entry, model in zip(entries, loaded, strict=True):
+        try:
+            if isinstance(model, KvsizeError):
+                raise model
+            if strict:
+                refuse_guesses(model, asked)
+            rows += build([model], asked, *points).rows
+        except KvsizeError as error:
+            failures.append((entry.place, error))
+    return rows, failures
 
 
 def _bare(row: Row) -> Row:
