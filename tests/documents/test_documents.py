@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -319,8 +318,7 @@ def test_a_figure_has_no_place_in_restructured_text():
 
 
 def test_the_exit_code_is_that_of_the_wrong_block(capsys):
-    (config := os.path.join(os.getcwd(), "config.json"))  # noqa: PTH109, PTH118
-    write(config, "{}")
+    write("config.json", "{}")
     write("a.md", f"<!-- kvsize: ./config.json -->\n{CLOSE}\n")
     said = run(capsys, "docs", "a.md")
     assert said.code == Exit.INPUT
