@@ -112,8 +112,8 @@ def _block(text: str, dialect: Dialect, opened: _Marker, closed: _Marker, file: 
         msg = f"{where}: {dialect.name} has no comments inside a line, so no figures there."
         raise UsageError(msg, f"use a table: {dialect.example}.")
     before = re.split(r"[\r\n]", text[: opened.start])[-1]
-    marker = text[opened.start : opened.end]
-    prefix = before + marker[: len(marker) - len(marker.lstrip())]  # an rst marker has its indent
+    # A marker of reStructuredText has the indent of its line.
+    prefix = before + text[opened.start : opened.start + _indent(text[opened.start : opened.end])]
     after = re.split(r"[\r\n]", text[closed.end :], maxsplit=1)[0]
     if not opened.inline and (prefix.strip(" \t>") or after.strip()):
         msg = f"{where}: a table's markers share a line with other text."
@@ -123,7 +123,7 @@ def _block(text: str, dialect: Dialect, opened: _Marker, closed: _Marker, file: 
     newline = re.search(r"\r\n|\r|\n", text[opened.end :])
     return Block(
         start=opened.end,
-        end=closed.start,
+        end=closed.start + _indent(text[closed.start : closed.end]),
         line=opened.line,
         words=_words(opened.text, where),
         inline=opened.inline,
@@ -145,3 +145,7 @@ def _words(text: str, where: str) -> tuple[str, ...]:
         _OPTION.sub(r"--\1=", word) if before not in {"-o", "--option"} else word
         for before, word in zip(("", *words), words, strict=False)
     )
+
+
+def _indent(marker: str) -> int:
+    return len(marker) - len(marker.lstrip())

@@ -264,10 +264,10 @@ WRONG = {
     ),
     f"<!-- kvsize: lama-3.1-70b -->\n{CLOSE}\n": (
         "a.md:1: no preset named 'lama-3.1-70b'.",
-        "did you mean llama-3.1-70b? `kvsize presets` lists all of them.",
+        "did you mean llama-3.1-70b or llama-3.3-70b? `kvsize presets` lists all of them.",
     ),
     f"<!-- kvsize: llama-3.1-70b --cttx 1k -->\n{CLOSE}\n": (
-        "a.md:1: no such option: --cttx (Possible options: --ctx).",
+        "a.md:1: no such option: --cttx (Possible options: --context, --ctx, --tp).",
         "`kvsize size --help` shows what it takes.",
     ),
     f"<!-- kvsize: llama-3.1-70b --output x -->\n{CLOSE}\n": (
