@@ -9,13 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-import typer
-
 from kvsize import commands
 from kvsize.errors import Exit, KvsizeError
-
-# typer does not export what it raises for arguments it cannot parse, only this kind of it.
-BadArguments: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> int:
@@ -58,8 +53,6 @@ def run(arguments: list[str]) -> int:
             return rest[0] if rest else Exit.OK
     except KvsizeError as error:
         return _fail(error.message, error.hint, error.exit_code)
-    except BadArguments as error:
-        return _fail(*_in_our_words(error), Exit.USAGE)
     return said if isinstance(said, int) else Exit.OK
 
 
@@ -71,12 +64,3 @@ def _fail(message: str, hint: str, code: int) -> int:
     if sys.stderr is not None:  # print would take standard output for a closed one
         print(f"error: {message}\nhint: {hint}", file=sys.stderr)
     return code
-
-
-def _in_our_words(error: Exception) -> tuple[str, str]:
-    """A message of typer's, in the shape of ours."""
-    told = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
-    context = getattr(error, "ctx", None)
-    command = getattr(context, "command_path", "kvsize")
-    message = told[:1].lower() + told[1:].rstrip(".") + "."
-    return message, f"`{command} --help` shows what it takes."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def replace(file: Path, content: str | bytes) -> None:
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         part.write_bytes(data)
+        if file.exists():
+            shutil.copymode(file, part)
         part.replace(file)
     except BaseException:
         part.unlink(missing_ok=True)

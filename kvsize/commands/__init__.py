@@ -3,7 +3,8 @@
 A command module defines `command`, a function for typer whose docstring is the help, and may define
 EXAMPLES, which end the help and are run by the tests, and EXITS, its own words for exit codes on its
 page in docs/commands/, and CHOICES, what an option or argument takes: completion offers it.
-Modules that start with `_` are shared parts. What a command needs is imported inside the function, so that each starts fast.
+Modules that start with `_` are shared parts. What a command needs is imported inside the function,
+so that each starts fast.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from kvsize.errors import UsageError
+
+# typer does not export what it raises for arguments it cannot parse, only this kind of it.
+BadArguments: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def names() -> list[str]:
@@ -28,10 +34,13 @@ def names() -> list[str]:
 def said(words: list[str]) -> object:
     """What the command line `words`, which starts with a command's name, returns.
 
-    Raises KvsizeError, and typer's own exceptions for arguments that cannot be parsed.
+    Raises what the command raises, and UsageError for arguments that cannot be parsed.
     """
     command = typer.main.get_command(application(words[0]))
-    return command.main(words, prog_name="kvsize", standalone_mode=False)
+    try:
+        return command.main(words, prog_name="kvsize", standalone_mode=False)
+    except BadArguments as error:
+        raise UsageError(*_in_our_words(error)) from error
 
 
 def application(wanted: str = "") -> typer.Typer:
@@ -66,3 +75,12 @@ def _root(
 
     `kvsize MODEL...` is short for `kvsize size MODEL...`; `kvsize size --help` has its options.
     """
+
+
+def _in_our_words(error: Exception) -> tuple[str, str]:
+    """A message of typer's, in the shape of ours."""
+    told = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "kvsize")
+    message = told[:1].lower() + told[1:].rstrip(".") + "."
+    return message, f"`{command} --help` shows what it takes."
