@@ -115,6 +115,8 @@ def command(
             msg = f"--lengths compares ways of allocating, and has no {flag}."
             hint = f"leave out {flag}; `kvsize fit --lengths` counts what a memory holds."
             raise UsageError(msg, hint)
+    if weights and not gpu:
+        raise UsageError("--weights is for --gpu, which is not given.", "add --gpu h100.")
     asked = ask("auto", "", engine_version, option, cache, tp, pp)
     counts = arguments.counts("--batch", batch)
     loaded = tuple(load_models(models, asked, strict=strict, offline=offline))

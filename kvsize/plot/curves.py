@@ -112,7 +112,9 @@ def _stack(chart: Chart, axes: Axes) -> None:
         roof = [low + size for low, size in zip(floor, sizes, strict=True)]
         colour = COLOURS[index % len(COLOURS)]
         area = axes.fill_between(contexts, floor, roof, label=series.label)
-        area.set(facecolor=(colour, 0.45), edgecolor=colour, hatch=HATCHES[index % len(HATCHES)])
+        # In svg one opacity holds for the area and its hatch, which is then seen by its colour only.
+        area.set(facecolor=(colour, 0.5), edgecolor=INK, hatch=HATCHES[index % len(HATCHES)])
+        area.set_linewidth(0.8)
         floor = roof
     limit = chart.series[0].context_limit
     if limit is not None and limit < chart.most_context:

@@ -189,6 +189,12 @@ def test_what_no_engine_takes_is_an_error() -> None:
         chart(wanted(LLAMA, options=static), 1024, 2048, NOTHING)
 
 
+def test_more_curves_than_can_be_told_apart() -> None:
+    asked = wanted(LLAMA, GEMMA, sequences=tuple(range(1, 14)))
+    with pytest.raises(UsageError, match="at most 24 curves, and 26 are asked for"):
+        chart(asked, 1024, 2048, NOTHING)
+
+
 def test_kinds_add_up_to_the_whole() -> None:
     picture = kinds(wanted(GEMMA, sequences=(3,)), 512, 40000, Memory(budgets=("4GiB",)))
     assert [series.label for series in picture.series] == [
@@ -231,7 +237,7 @@ def test_ranges_of_contexts() -> None:
     for text, match in (
         ("1m:1k", r"--ctx 1m:1k is an empty range\."),
         ("8k:8k", r"--ctx 8k:8k is an empty range\."),
-        ("8k", r"--ctx '8k' is one context, and a curve needs a range\."),
+        ("8k", r"--ctx '8k' is no range of contexts, and a curve needs one\."),
         ("1k:x", r"'x' is not a number of tokens\."),
     ):
         with pytest.raises(UsageError, match=match):
