@@ -74,10 +74,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What was stated: sizes, names of GPUs, and the weights on them (a size or a dtype)."""
+    """What was stated: sizes, GPUs by name or by memory, and the weights on them (a size or a dtype)."""
 
     budgets: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    gpu_memory: tuple[str, ...] = ()
     weights: str = ""
 
 

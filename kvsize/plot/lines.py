@@ -61,10 +61,11 @@ def _chart(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
 
 def explorable(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
     """The curves of `chart`, with more numbers of sequences and dtypes to choose from."""
-    chart(wanted, least, least + 1, memory)  # what is asked for fails as it does elsewhere
+    refuse_crowds(wanted)
+    left_out = accepted(wanted, least)[1]
     found = _chart(with_choices(wanted), least, most, memory)
-    asked = tuple(note for note in found.notes if not note.startswith(LEFT_OUT))
-    return replace(found, notes=asked)
+    others = (note for note in found.notes if not note.startswith(LEFT_OUT))
+    return replace(found, notes=(*left_out, *others))
 
 
 def kinds(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
@@ -102,7 +103,7 @@ def _budgets(
     cases: Sequence[Case], curves: Sequence[Points], memory: Memory
 ) -> tuple[tuple[Line, ...], tuple[Crossing, ...], list[str]]:
     """The budgets, where the curves cross them, and what must be said about both."""
-    if not memory.budgets and not memory.gpus:
+    if not (memory.budgets or memory.gpus or memory.gpu_memory):
         return (), (), []
     from kvsize.plot import budgets
 
@@ -155,11 +156,12 @@ def _series(label: str, case: Case, size: Size, points: Points, most: int) -> Se
 
 
 def _refusals(series: Iterable[Series]) -> list[str]:
-    return [
+    sentences = (
         f"{each.engine} takes no more than {each.refused_beyond:,} tokens of {each.model}."
         for each in series
         if each.refused_beyond is not None
-    ]
+    )
+    return list(dict.fromkeys(sentences))
 
 
 def _parts(case: Case, contexts: Sequence[int]) -> dict[str, Points]:

@@ -156,6 +156,14 @@ def test_each_model_has_its_own_line_and_full_gpus_none() -> None:
     assert [(each.series, each.budget) for each in picture.crossings] == [(0, 0), (0, 1), (1, 0)]
 
 
+def test_a_gpu_can_be_stated_by_its_memory() -> None:
+    memory = Memory(gpus=("h100",), gpu_memory=("64GiB",))
+    named, stated = chart(wanted(LLAMA), 1024, 2048, memory).budgets
+    assert named.label.startswith("h100: ")
+    assert stated.label == "a GPU of 64GiB: 48.04 GiB"
+    assert stated.size_bytes < named.size_bytes
+
+
 def test_weights_can_be_stated() -> None:
     one, other = (
         chart(wanted(LLAMA), 1024, 2048, Memory(gpus=("h100",), weights=weights)).budgets[0]
