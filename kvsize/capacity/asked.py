@@ -40,7 +40,7 @@ def machine(  # noqa: PLR0913, PLR0917 - what describes a machine
     from kvsize.capacity.weights import weights_of
     from kvsize.units import parse_bytes
 
-    chosen = _gpu(gpu, gpu_memory)
+    chosen = gpu_named(gpu, gpu_memory)
     if kv_memory:
         return Machine(gpu=chosen, kv_memory=parse_bytes(kv_memory))
     if chosen is None:
@@ -55,7 +55,11 @@ def machine(  # noqa: PLR0913, PLR0917 - what describes a machine
     )
 
 
-def _gpu(name: str, memory: str) -> Gpu | None:
+def gpu_named(name: str, memory: str) -> Gpu | None:
+    """The GPU called `name`, `local` being this machine's, or one of so much memory; None for neither.
+
+    Raises UsageError for a name there is not, and where both are given.
+    """
     from kvsize.capacity import gpus as catalogue
     from kvsize.units import parse_bytes
 

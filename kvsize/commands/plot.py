@@ -80,6 +80,10 @@ def command(
             help="Lines at what GPUs leave beside the weights: h100,l4; see `kvsize gpus`.",
         ),
     ] = "",
+    gpu_memory: Annotated[
+        str,
+        typer.Option("--gpu-memory", metavar="BYTES", help="GPUs that have no name here: 24GiB."),
+    ] = "",
     weights: WeightsSize = "",
     as_json: Annotated[bool, typer.Option("--json", help="The picture's data as JSON.")] = False,
     strict: Strict = False,
@@ -111,11 +115,19 @@ def command(
         msg = "an .html page shows curves, whose context, sequences and dtype can be moved."
         hint = "write --by kind and --lengths to an .svg, .png, .txt or .json file."
         raise UsageError(msg, hint)
-    for flag, given in (("--by", by), ("--ctx", ctx), ("--budget", budget), ("--gpu", gpu)):
+    for flag, given in (
+        ("--by", by),
+        ("--ctx", ctx),
+        ("--budget", budget),
+        ("--gpu", gpu),
+        ("--gpu-memory", gpu_memory),
+    ):
         if lengths and given:
             msg = f"--lengths compares ways of allocating, and has no {flag}."
             hint = f"leave out {flag}; `kvsize fit --lengths` counts what a memory holds."
             raise UsageError(msg, hint)
+    if weights and not (gpu or gpu_memory):
+        raise UsageError("--weights is for --gpu, which is not given.", "add --gpu h100.")
     asked = ask("auto", "", engine_version, option, cache, tp, pp)
     counts = arguments.counts("--batch", batch)
     loaded = tuple(load_models(models, asked, strict=strict, offline=offline))
@@ -129,7 +141,10 @@ def command(
     from kvsize.plot import lines
 
     memory = asking.Memory(
-        budgets=arguments.names(budget), gpus=arguments.names(gpu), weights=weights
+        budgets=arguments.names(budget),
+        gpus=arguments.names(gpu),
+        gpu_memory=arguments.names(gpu_memory),
+        weights=weights,
     )
     least, most = asking.context_range(ctx, loaded)
     build = lines.kinds if by else lines.explorable if format_name == "html" else lines.chart

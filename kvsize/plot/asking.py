@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kvsize.model import Model
     from kvsize.results import Size
 
+_MOST_CURVES = 24
 LEFT_OUT = "left out:"
 # Without --ctx: from 1k to the longest limit of the models, or to this where none states one.
 _LEAST, _UNLIMITED = 1024, 65536
@@ -73,10 +74,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What was stated: sizes, names of GPUs, and the weights on them (a size or a dtype)."""
+    """What was stated: sizes, GPUs by name or by memory, and the weights on them (a size or a dtype)."""
 
     budgets: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    gpu_memory: tuple[str, ...] = ()
     weights: str = ""
 
 
@@ -163,13 +165,21 @@ def context_range(text: str, models: tuple[Model, ...]) -> tuple[int, int]:
         return min(_LEAST, max(1, most // 16)), most
     first, colon, last = text.partition(":")
     if not colon:
-        msg = f"--ctx '{text}' is one context, and a curve needs a range."
+        msg = f"--ctx '{text}' is no range of contexts, and a curve needs one."
         raise UsageError(msg, "write the smallest and the largest: --ctx 1k:1m.")
     least, most = parse_tokens(first), parse_tokens(last)
     if least >= most:
         msg = f"--ctx {text} is an empty range."
         raise UsageError(msg, _RANGE_HINT)
     return least, most
+
+
+def refuse_crowds(wanted: Wanted) -> None:
+    """Raise UsageError where more curves are asked for than can be told apart."""
+    asked = sum(1 for _ in wanted.cases())
+    if asked > _MOST_CURVES:
+        msg = f"a picture shows at most {_MOST_CURVES} curves, and {asked} are asked for."
+        raise UsageError(msg, "name fewer models, engines, dtypes or numbers of sequences.")
 
 
 def one_case(cases: list[Case], why: str) -> Case:
@@ -204,10 +214,11 @@ def with_gpu(wanted: Wanted, gpus: tuple[str, ...]) -> Wanted:
     """The same with vLLM's defaults of the GPU, where one is named."""
     if len(gpus) != 1 or "vllm" not in wanted.engines:
         return wanted
-    from kvsize.capacity.gpus import gpu as gpu_called
+    from kvsize.capacity.asked import gpu_named
     from kvsize.capacity.machine import vllm_gpu
 
-    return replace(wanted, vllm_gpu=vllm_gpu(gpu_called(gpus[0])))
+    found = gpu_named(gpus[0], "")
+    return replace(wanted, vllm_gpu=vllm_gpu(found) if found else None)
 
 
 def with_choices(wanted: Wanted) -> Wanted:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from kvsize.plot.chart import percent
-from kvsize.plot.palette import COLOURS, INK
+from kvsize.plot.palette import COLOURS, INK, Style
 from kvsize.plot.ticks import bytes_text, even
 from kvsize.units import format_bytes
 
@@ -37,8 +37,9 @@ def draw(picture: Ways, axes: Axes) -> list[Artist]:
         label="wasted",
     )
     for row, way in enumerate(picture.ways):
-        label = f"  {format_bytes(way.size_bytes)}, {percent(way.wasted)} wasted"
-        axes.text(way.size_bytes, row, label, va="center")
+        label = f"{format_bytes(way.size_bytes)}, {percent(way.wasted)} wasted"
+        offset: Style = {"xytext": (5, 0), "textcoords": "offset points"}
+        axes.annotate(label, (way.size_bytes, row), va="center", **offset)
     most = max(way.size_bytes for way in picture.ways)
     axes.invert_yaxis()
     axes.set_xlim(0, most * _ROOM_FOR_LABELS)

@@ -31,10 +31,11 @@ def lines(cases: Sequence[Case], memory: Memory) -> tuple[list[Line], list[str]]
     found = [_stated(text, everyone) for text in memory.budgets]
     notes: list[str] = []
     pairs = _pairs(cases)
-    for gpu in memory.gpus:
+    machines = [(gpu, "") for gpu in memory.gpus] + [("", size) for size in memory.gpu_memory]
+    for gpu in machines:
         for names, members in pairs.items():
-            label = f"{gpu}, {names}" if len(pairs) > 1 else gpu
-            line = _left(label, gpu, (cases[members[0]], members), memory.weights)
+            curves = names if len(pairs) > 1 else ""
+            line = _left(gpu, curves, (cases[members[0]], members), memory.weights)
             if line.size_bytes > 0:
                 found.append(line)
             else:
@@ -66,9 +67,12 @@ def _pairs(cases: Sequence[Case]) -> dict[str, list[int]]:
     return found
 
 
-def _left(label: str, gpu: str, curves: tuple[Case, list[int]], weights: str) -> Line:
+def _left(gpu: tuple[str, str], names: str, curves: tuple[Case, list[int]], weights: str) -> Line:
+    """What a GPU, by its name or its memory, leaves to one model in one engine."""
     case, series = curves
-    machine = asked.machine(case.model, gpu, "", "", weights, "", "")
+    called = gpu[0] or f"a GPU of {gpu[1]}"
+    label = f"{called}, {names}" if names else called
+    machine = asked.machine(case.model, *gpu, "", weights, "", "")
     engine = asked.spelled(case.ask["engine"] or "")
     layout = case.setup().layout
     budget = budget_of(machine, case.model, engine, case.ask["engine_version"], layout)
@@ -77,7 +81,7 @@ def _left(label: str, gpu: str, curves: tuple[Case, list[int]], weights: str) ->
     each = "each " if layout.gpus > 1 else ""
     return Line(
         label=f"{label}: {size}",
-        meaning=f"left on {each}{gpu} beside the weights of {case.model.name} in {engine}",
+        meaning=f"left on {each}{called} beside the weights of {case.model.name} in {engine}",
         size_bytes=budget.best_bytes,
         least_bytes=least,
         most_bytes=most,

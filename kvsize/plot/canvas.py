@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kvsize.plot.chart import Chart
 
-_HEIGHT, _TALLEST = 20, 26
+_HEIGHT, _TALLEST, _ROWS_AN_OCTAVE = 20, 26, 8
 _TICKS = 10
 _COLUMNS_PER_TICK = 6
 
@@ -48,7 +48,7 @@ class Scale:
         self.low, high = octaves(*chart.extent())
         span = high - self.low
         self.octaves_a_row = max(1, ceil_div(span, _TALLEST))
-        self.rows_an_octave = max(1, _TALLEST // span)
+        self.rows_an_octave = max(1, min(_TALLEST // span, _ROWS_AN_OCTAVE))
         self.rows = ceil_div(span, self.octaves_a_row) * self.rows_an_octave + 1
         step = max(self.octaves_a_row, ceil_div(span, _TICKS))
         self.byte_ticks = [2 ** (self.low + each) for each in range(0, span + 1, step)]

@@ -78,9 +78,13 @@ def _ticks(axes: Axes, contexts: list[int], sizes: list[int]) -> None:
 
 
 def _twins(series: Series, later: Sequence[Series]) -> int:
-    """How many later curves lie on this one."""
-    own = series.pairs()
-    return sum(1 for other in later if set(own) <= set(other.pairs()))
+    """How many later curves lie on this one: within 1 % at every context that both have."""
+    own = dict(series.pairs())
+    return sum(
+        1
+        for other in later
+        if all(abs(own.get(context, size) - size) * 100 <= size for context, size in other.pairs())
+    )
 
 
 def _curve(index: int, series: Series, axes: Axes, twins: int) -> None:
@@ -112,7 +116,9 @@ def _stack(chart: Chart, axes: Axes) -> None:
         roof = [low + size for low, size in zip(floor, sizes, strict=True)]
         colour = COLOURS[index % len(COLOURS)]
         area = axes.fill_between(contexts, floor, roof, label=series.label)
-        area.set(facecolor=(colour, 0.45), edgecolor=colour, hatch=HATCHES[index % len(HATCHES)])
+        # In svg one opacity holds for the area and its hatch, which is then seen by its colour only.
+        area.set(facecolor=(colour, 0.5), edgecolor=INK, hatch=HATCHES[index % len(HATCHES)])
+        area.set_linewidth(0.8)
         floor = roof
     limit = chart.series[0].context_limit
     if limit is not None and limit < chart.most_context:
@@ -129,8 +135,8 @@ def _budgets(chart: Chart, axes: Axes) -> None:
         if line.least_bytes < line.most_bytes:
             least = max(line.least_bytes, axes.get_ylim()[0])
             axes.axhspan(least, line.most_bytes, facecolor=(INK, 0.08), edgecolor="none")
-        beside = sum(1 for other in heights[:index] if height - other < _CLOSE)
         under = any(0 < other - height < _CLOSE for other in heights[index + 1 :])
+        beside = 0 if under else heights[:index].count(height)
         axes.annotate(
             line.label,
             (0.012 + 0.32 * beside, height),

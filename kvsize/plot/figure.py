@@ -41,7 +41,7 @@ _STYLE: dict[Any, Any] = {
     "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "hatch.linewidth": 0.6,
+    "hatch.linewidth": 0.8,
     "legend.fontsize": 8.5,
     "text.color": INK,
     "xtick.color": INK,

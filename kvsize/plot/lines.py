@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvsize.capacity.search import largest
 from kvsize.errors import UsageError
 from kvsize.plot import naming, sampling
-from kvsize.plot.asking import LEFT_OUT, accepted, one_case, with_choices
+from kvsize.plot.asking import LEFT_OUT, accepted, one_case, refuse_crowds, with_choices
 from kvsize.plot.chart import Chart, Point, Series
 
 if TYPE_CHECKING:
@@ -27,8 +27,13 @@ def chart(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
     """The curves from `least` to `most` tokens with their budgets.
 
     Combinations that an engine does not take are left out and named in the notes; where it takes
-    none, its own error is raised.
+    none, its own error is raised. Raises UsageError for more curves than can be told apart.
     """
+    refuse_crowds(wanted)
+    return _chart(wanted, least, most, memory)
+
+
+def _chart(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
     cases, left_out = accepted(wanted, least)
     drawn = [_curve(case, least, most) for case in cases]
     found, crossed, notes = _budgets(cases, drawn, memory)
@@ -56,10 +61,11 @@ def chart(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
 
 def explorable(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
     """The curves of `chart`, with more numbers of sequences and dtypes to choose from."""
-    chart(wanted, least, least + 1, memory)  # what is asked for fails as it does elsewhere
-    found = chart(with_choices(wanted), least, most, memory)
-    asked = tuple(note for note in found.notes if not note.startswith(LEFT_OUT))
-    return replace(found, notes=asked)
+    refuse_crowds(wanted)
+    left_out = accepted(wanted, least)[1]
+    found = _chart(with_choices(wanted), least, most, memory)
+    others = (note for note in found.notes if not note.startswith(LEFT_OUT))
+    return replace(found, notes=(*left_out, *others))
 
 
 def kinds(wanted: Wanted, least: int, most: int, memory: Memory) -> Chart:
@@ -97,7 +103,7 @@ def _budgets(
     cases: Sequence[Case], curves: Sequence[Points], memory: Memory
 ) -> tuple[tuple[Line, ...], tuple[Crossing, ...], list[str]]:
     """The budgets, where the curves cross them, and what must be said about both."""
-    if not memory.budgets and not memory.gpus:
+    if not (memory.budgets or memory.gpus or memory.gpu_memory):
         return (), (), []
     from kvsize.plot import budgets
 
@@ -150,11 +156,12 @@ def _series(label: str, case: Case, size: Size, points: Points, most: int) -> Se
 
 
 def _refusals(series: Iterable[Series]) -> list[str]:
-    return [
+    sentences = (
         f"{each.engine} takes no more than {each.refused_beyond:,} tokens of {each.model}."
         for each in series
         if each.refused_beyond is not None
-    ]
+    )
+    return list(dict.fromkeys(sentences))
 
 
 def _parts(case: Case, contexts: Sequence[int]) -> dict[str, Points]:

@@ -11,7 +11,7 @@ from typing import Any
 Style = dict[str, Any]
 """Keyword arguments of matplotlib's."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "<")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "++++")
 INK = "#1f2328"
 _INK_ON_DARK = "#e6edf3"

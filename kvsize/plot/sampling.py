@@ -1,8 +1,9 @@
 """Which contexts a curve is drawn through: a grid, where layers bend, and what lies between.
 
 Every point is an exact figure. Points are added until a straight line between neighbours is
-nowhere off by more than 1/16 + 1/64 of the figure, whatever the engine rounds to: that is a bound
-for figures that never fall as the context grows, and a tenth of it is what is met in practice.
+nowhere off by more than 1/14 + 1/64 of the figure, whatever the engine rounds to, where figures
+never fall as the context grows. Of 4,500 random contexts in 758 curves of presets in eight engines
+the furthest was off by 5.2 %: four points of 480 on an axis of ten octaves.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kvsize.plot.chart import Picture, Series, Ways
 
-_MARKS = "*o+#@%&$"
+_MARKS = "*o+#@%&$ABCDEFGHIJKLMNOP"
 _CROSSING = "X"
 _NARROWEST, _WIDEST = 50, 120
 _GUTTER = 9
@@ -81,7 +81,7 @@ def _curves(chart: Chart, scale: Scale, canvas: Canvas) -> None:
     for index, series in enumerate(chart.series):
         for column, size in _drawn(series, scale):
             marks = at.setdefault((column, scale.row(size)), [])
-            marks.append(_MARKS[index % len(_MARKS)])
+            marks.append(_MARKS[index])
     for (column, row), marks in at.items():
         canvas.put(column, row, marks[column % len(marks)])
 
@@ -94,7 +94,7 @@ def _stack(chart: Chart, scale: Scale, canvas: Canvas) -> None:
             low, floor[column] = floor[column], floor[column] + size
             bottom = scale.row(low) + (1 if low else 0)
             for row in range(bottom, scale.row(floor[column]) + 1):
-                canvas.put(column, row, _MARKS[index % len(_MARKS)])
+                canvas.put(column, row, _MARKS[index])
 
 
 def _axis(scale: Scale) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _legend(chart: Chart, width: int) -> Iterator[str]:
     widths = [max(len(row[end]) for row in sizes) for end in (0, 1)]
     limits = {series.context_limit for series in chart.series}
     for index, (series, (first, last)) in enumerate(zip(chart.series, sizes, strict=True)):
-        mark = _MARKS[index % len(_MARKS)]
+        mark = _MARKS[index]
         limit = ""
         if series.context_limit is not None and len(limits) > 1:
             limit = f"  limit {format_tokens(series.context_limit)}"

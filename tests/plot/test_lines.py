@@ -156,6 +156,14 @@ def test_each_model_has_its_own_line_and_full_gpus_none() -> None:
     assert [(each.series, each.budget) for each in picture.crossings] == [(0, 0), (0, 1), (1, 0)]
 
 
+def test_a_gpu_can_be_stated_by_its_memory() -> None:
+    memory = Memory(gpus=("h100",), gpu_memory=("64GiB",))
+    named, stated = chart(wanted(LLAMA), 1024, 2048, memory).budgets
+    assert named.label.startswith("h100: ")
+    assert stated.label == "a GPU of 64GiB: 48.04 GiB"
+    assert stated.size_bytes < named.size_bytes
+
+
 def test_weights_can_be_stated() -> None:
     one, other = (
         chart(wanted(LLAMA), 1024, 2048, Memory(gpus=("h100",), weights=weights)).budgets[0]
@@ -187,6 +195,12 @@ def test_what_no_engine_takes_is_an_error() -> None:
     static = {"cache": "static", "max_cache_len": 512}
     with pytest.raises(EngineRefuses, match="cannot hold 1024 tokens"):
         chart(wanted(LLAMA, options=static), 1024, 2048, NOTHING)
+
+
+def test_more_curves_than_can_be_told_apart() -> None:
+    asked = wanted(LLAMA, GEMMA, sequences=tuple(range(1, 14)))
+    with pytest.raises(UsageError, match="at most 24 curves, and 26 are asked for"):
+        chart(asked, 1024, 2048, NOTHING)
 
 
 def test_kinds_add_up_to_the_whole() -> None:
@@ -231,7 +245,7 @@ def test_ranges_of_contexts() -> None:
     for text, match in (
         ("1m:1k", r"--ctx 1m:1k is an empty range\."),
         ("8k:8k", r"--ctx 8k:8k is an empty range\."),
-        ("8k", r"--ctx '8k' is one context, and a curve needs a range\."),
+        ("8k", r"--ctx '8k' is no range of contexts, and a curve needs one\."),
         ("1k:x", r"'x' is not a number of tokens\."),
     ):
         with pytest.raises(UsageError, match=match):

@@ -209,6 +209,12 @@ def test_the_largest_context_that_fits_is_told(page) -> None:
     assert page.locator("circle.ring").count() == 2
 
 
+def test_curves_that_lie_on_each_other_both_show(page) -> None:
+    styles = [each.get_attribute("style") for each in page.locator("path.curve").all()]
+    widths = [re.search(r"stroke-width: ?([\d.]+)px", style)[1] for style in styles]
+    assert widths == ["6.5", "2.5", "2.5"]  # vllm; transformers to the limit, and beyond it
+
+
 def test_every_control_has_a_name(page) -> None:
     for label in ("Context", "Sequences", "KV dtype", "llama-3.1-8b, vllm 0.33.0"):
         assert page.get_by_label(label, exact=True).count() == 1

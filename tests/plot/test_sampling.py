@@ -43,7 +43,7 @@ def test_a_drawn_line_is_near_every_figure(window, page, slope, fixed, state) ->
     assert [context for context, _ in points] == sorted({context for context, _ in points})
     for context in range(900, 20001, 7):
         exact = figure(context)
-        assert abs(between(points, context) - exact) <= exact * (1 / 16 + 1 / 64)
+        assert abs(between(points, context) - exact) <= exact * (1 / 14 + 1 / 64)
 
 
 def test_a_step_is_drawn_as_one() -> None:
