@@ -14,6 +14,7 @@ from kvsize.engines.transformers.form import Form
 from kvsize.engines.transformers.versions import CachedLayer
 from kvsize.layers import (
     ChunkedAttention,
+    CompressedAttention,
     FullAttention,
     HybridLayer,
     LatentAttention,
@@ -92,6 +93,8 @@ def bookkeeping_tensors(layer: CachedLayer, form: Form) -> int:
     and the layers of an index the index's length (transformers 5.24.0, cache_utils.py).
     """
     attention = layer.attention if isinstance(layer, HybridLayer) else layer
+    if isinstance(attention, CompressedAttention):
+        return 1  # its classes are kinds of DynamicSlidingWindowLayer
     if not isinstance(attention, FullAttention | LatentAttention):
         return 0
     if form.cache == "static":
