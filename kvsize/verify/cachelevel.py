@@ -7,10 +7,12 @@ from typing import Any
 from kvsize.engines.options import Request
 from kvsize.errors import UsageError
 from kvsize.model import Model
+from kvsize.record import replace
 from kvsize.verify import caches, devices, room
 from kvsize.verify.checks import check_gpu, check_watched
-from kvsize.verify.evidence import Evidence, rows
+from kvsize.verify.evidence import Evidence, rows, versions
 from kvsize.verify.filling import check_fillable
+from kvsize.verify.installed import installed_rules, note_on
 from kvsize.verify.measuring import Figures, fill, fill_gpu
 from kvsize.verify.peaks import exactly, peaks
 from kvsize.verify.plan import Plan, plan_of
@@ -27,13 +29,15 @@ def verify_cache(
     class for the model, EngineRefuses where it refuses the settings.
     """
     check_fillable(model)
+    request = replace(request, engine_version=request.engine_version or installed_rules())
     plan = plan_of(model, request, steps)
     most = peaks(plan, exactly)
     chosen = devices.choose(device, max(most.prefill, most.growth), gpu)
     figures: Figures = {}
-    notes: list[str] = []
+    notes = [note for note in [note_on(versions()["transformers"])] if note]
     if chosen == "cuda":
-        plan, figures, notes = room.fitting(plan, gpu)
+        plan, figures, more = room.fitting(plan, gpu)
+        notes += more
     elif plan.form.made.offloaded:
         message = "an offloaded cache moves its layers between a GPU and the CPU, and needs both."
         hint = "verify the cache it holds: --cache dynamic, or --cache static."

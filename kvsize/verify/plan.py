@@ -10,7 +10,8 @@ from kvsize.engines.transformers import cached, held, peak_bytes
 from kvsize.engines.transformers.form import Form, form_of
 from kvsize.engines.transformers.implementations import IMPLEMENTATIONS
 from kvsize.engines.transformers.tensors import CacheTensor
-from kvsize.engines.transformers.versions import CachedLayer
+from kvsize.engines.transformers.versions import VIEWS, CachedLayer, ReturnedWindow
+from kvsize.layers import NoCache
 from kvsize.model import Model
 from kvsize.record import replace
 
@@ -60,7 +61,8 @@ class Plan:
         """What a model hands over for one token; heads and widths are what counts."""
         dynamic = IMPLEMENTATIONS["dynamic"]
         form = replace(self.form, made=dynamic, tokens=1, prompt=1)
-        return held(self.form.rules.layers(self.model, "dynamic"), form)
+        layers = self.form.rules.layers(self.model, "dynamic")
+        return held([layer for layer in layers if not _kept_by_model(layer)], form)
 
 
 def plan_of(model: Model, request: Request, steps: int) -> Plan:
@@ -72,5 +74,11 @@ def plan_of(model: Model, request: Request, steps: int) -> Plan:
     if not {"prompt", "new_tokens"} & set(request.options):
         # An encoder-decoder's own prompt is one token, yet a decoder can be given more at once.
         form = replace(form, prompt=max(form.tokens - steps, 1))
-    layers = tuple(cached(model, form))
+    layers = tuple(layer for layer in cached(model, form) if not _kept_by_model(layer))
     return Plan(model, form, layers, len(layers))
+
+
+def _kept_by_model(layer: CachedLayer) -> bool:
+    """What 4.57's Gemma 3n model, not the class, keeps beside the cache's layers."""
+    views = isinstance(layer, NoCache) and layer.reason == VIEWS
+    return views or isinstance(layer, ReturnedWindow)

@@ -12,6 +12,9 @@ from kvsize.verify.records import Held, HeldLayer
 # Lengths and positions of the cache itself, not of the model: 8 bytes each.
 BOOKKEEPING = ("_sliding_window_tensor", "cumulative_length")
 
+# Up to 5.13 a layer had one state of each kind, and no list of them.
+STATES = ("conv_states", "recurrent_states")
+
 
 def read_cache(cache: Any) -> list[HeldLayer]:
     """Every layer of `cache`; an encoder-decoder's self-attention layers, then its cross ones.
@@ -104,6 +107,8 @@ def named_tensors(owner: Any) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in vars(owner).items():
         if name.startswith("_quantized_"):
             yield from _quantized(name, value)
+        elif name in STATES and isinstance(value, torch.Tensor):
+            yield f"{name}[0]", value
         elif not name.endswith(BOOKKEEPING):
             yield from _tensors(name, value)
 
