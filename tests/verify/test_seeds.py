@@ -146,9 +146,7 @@ def test_query_rows_of_a_real_generation(
     prompt = torch.ones(2, 12, dtype=torch.long)
     small.generate(prompt, max_new_tokens=20, min_new_tokens=20, use_cache=use_cache)
     predicted = query_rows(12, 20, 2, 4)
-    assert (
-        sum(counted) == rows == (predicted.with_cache if use_cache else predicted.without_cache)
-    )
+    assert sum(counted) == rows == (predicted.with_cache if use_cache else predicted.without_cache)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
