@@ -55,7 +55,7 @@ class Case:
     steps: int
 
 
-class TimeIsUp(Exception):  # noqa: N818 - not an error of the run
+class TimeIsUp(Exception):
     """A case took longer than it may."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from kvsize.engines.transformers.form import Form
 from kvsize.layers import CompressedAttention
+
+if TYPE_CHECKING:
+    import torch
 
 
 def feed_compressed(

@@ -22,6 +22,7 @@ SPARE = 512 * 2**20
 
 def run(out: Path, *arguments: str, free: int = 2**40) -> int:
     from fake_gpu import FakeGpu
+
     from tools import cuda_evidence
 
     gpu = FakeGpu(free)

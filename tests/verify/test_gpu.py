@@ -6,7 +6,6 @@ It has not run on CUDA: these tests hold the logic, not the hardware.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -149,7 +148,7 @@ def test_settings_that_round_differently_are_only_measured() -> None:
 
 
 @pytest.fixture
-def offloading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def offloading(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams that do nothing, and moves between meta (the GPU) and the CPU."""
     import torch
     from transformers import cache_utils
@@ -171,7 +170,6 @@ def offloading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cuda, "default_stream", lambda _: Stream())
     monkeypatch.setattr(cache_utils.CacheLayerMixin, "offload", moved("cpu"))
     monkeypatch.setattr(cache_utils.CacheLayerMixin, "prefetch", moved("meta"))
-    yield
 
 
 @pytest.mark.usefixtures("offloading")

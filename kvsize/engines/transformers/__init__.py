@@ -62,6 +62,7 @@ def size(model: Model, request: Request) -> Size:
     per_layer = held(layers, form)
     layer_bytes = tuple(sum(t.total_bytes for t in layer) for layer in per_layer)
     total_bytes = sum(layer_bytes)
+    details = _details(layers, per_layer, form)
     prefilled = per_layer if form.prompt is None else held(layers, form.after(form.prompt))
     return Size(
         engine=NAME,
@@ -77,8 +78,8 @@ def size(model: Model, request: Request) -> Size:
         peak_bytes=peak_bytes(model, layers, form),
         rank_bytes=_rank_bytes(model, total_bytes, request),
         groups=_groups(layers, per_layer),
-        details=_details(layers, per_layer, form),
-        notes=notes(model, form),
+        details=details,
+        notes=notes(model, form, details),
     )
 
 
