@@ -83,7 +83,10 @@ def test_where_an_offloaded_cache_lies_is_said() -> None:
     model = kvsize.load("gemma-3-27b")
     for cache, words in (
         ("offloaded", "Sliding layers move as well (offload_only_non_sliding is false)."),
-        ("offloaded_static", "Sliding layers stay on the device (offload_only_non_sliding is true)"),
+        (
+            "offloaded_static",
+            "Sliding layers stay on the device (offload_only_non_sliding is true)",
+        ),
     ):
         found = kvsize.size(model, context=4096, options={"cache": cache})
         assert any(words in note for note in found.notes)

@@ -53,7 +53,12 @@ def command(
         str, typer.Option("--batch", "--sequences", metavar="N", help="Concurrent sequences.")
     ] = "1",
     cache: Annotated[
-        str, typer.Option("--cache", metavar="KIND", help="dynamic, static, quantized; offloaded, offloaded_static (cuda).")
+        str,
+        typer.Option(
+            "--cache",
+            metavar="KIND",
+            help="dynamic, static, quantized; offloaded, offloaded_static (cuda).",
+        ),
     ] = "dynamic",
     level: Annotated[
         str,

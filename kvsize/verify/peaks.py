@@ -57,7 +57,9 @@ def temporary_bytes(plan: Plan) -> int:
     """Positions that a static layer counts while it writes: two rows of int64, and an index."""
     if plan.form.cache != "static":
         return 0
-    return 2 * block_bytes(SCALAR_BYTES * plan.prompt) + BLOCK_BYTES
+    crossed = any(isinstance(layer, CrossAttention) for layer in plan.layers)
+    longest = max(plan.prompt, plan.form.encoder_tokens if crossed else 0)
+    return 2 * block_bytes(SCALAR_BYTES * longest) + BLOCK_BYTES
 
 
 def _held_bytes(layers: Layers, rounding: Rounding) -> int:
@@ -114,8 +116,9 @@ def _pass(
                 held += sum(tensor.storage_bytes for tensor in now)
                 peak = max(peak, held + handed)
                 continue
-            names = {tensor.name for tensor in part}
-            old = tuple(tensor for tensor in before[index] if tensor.name in names)
+            was = {tensor.name: tensor for tensor in before[index]}
+            # A compressed row is not there before its tokens are.
+            old = tuple(was.get(t.name, replace(t, storage_bytes=0)) for t in part)
             extra, change = layer_step(_round_all(old, rounding), now)
             peak = max(peak, held + extra + handed)
             held += change

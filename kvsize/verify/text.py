@@ -8,7 +8,6 @@ from kvsize.units import format_bytes, format_exact, format_tokens
 from kvsize.verify.evidence import Evidence, versions
 from kvsize.verify.sweep import Result
 
-
 # The most that torch held from the driver is what a user must budget for.
 FIGURES = {
     "prefill_peak_bytes": "prompt    ",
