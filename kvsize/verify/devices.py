@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -94,6 +95,7 @@ class Cuda:
 
     def free_bytes(self) -> int:
         """As the driver says, after torch has given back what it does not use."""
+        gc.collect()  # an earlier cache may be part of a cycle
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(0)[0])
 
