@@ -32,7 +32,7 @@ kvsize llama-3.1-70b --ctx 32k              # a preset, offline
 kvsize meta-llama/Llama-3.1-70B --ctx 32k   # the Hub (org/name@revision too)
 kvsize ./config.json; cat config.json | kvsize -
 kvsize llama-3.1-70b qwen3-32b --ctx 8k,32k --batch 1,16 --format markdown
-kvsize llama-3.1-8b --prompt 1000 --new 200  what generate() leaves cached: 1199 tokens
+kvsize llama-3.1-8b --prompt 1000 --new 200  # what generate() leaves: 1199 tokens
 kvsize deepseek-v3 --json | jq .
 kvsize explain gemma-3-27b --ctx 32k
 kvsize fit llama-3.1-70b --gpu h100 --gpus 8 --ctx 32k
