@@ -81,7 +81,9 @@ class Row(Record, kw_only=True):
     allocated_bytes: int
     """What their storages hold; larger where a tensor is a view of a bigger buffer."""
     prefill_bytes: int
-    """What the storages hold right after a prompt of `context` tokens."""
+    """What the storages hold right after a prompt of `context` tokens, or the prompt given."""
+    peak_bytes: int | None
+    """What the storages and the copies made while they grow hold at most; null where unknown."""
     rank_bytes: tuple[int, ...]
     """The same as total_bytes per rank, where the cache is split over ranks."""
     groups: tuple[LayerGroup, ...]
@@ -158,12 +160,22 @@ def token_bytes(model: Model, context: int, ask: Ask, sequence_bytes: int) -> in
     same in every span of that length. Counted over the last tokens where the engine refuses more.
     """
     try:
-        longer = size_of(model, context=context + GROWTH_TOKENS, **ask).total_bytes
+        more = _generating(ask, GROWTH_TOKENS)
+        longer = size_of(model, context=context + GROWTH_TOKENS, **more).total_bytes
     except EngineRefuses:
         shorter = max(context - GROWTH_TOKENS, 1)
-        held = size_of(model, context=shorter, **ask).total_bytes
+        less = _generating(ask, shorter - context)
+        held = size_of(model, context=shorter, **less).total_bytes
         return (sequence_bytes - held) // max(context - shorter, 1)
     return (longer - sequence_bytes) // GROWTH_TOKENS
+
+
+def _generating(ask: Ask, tokens: int) -> Ask:
+    """`ask` with `tokens` more new tokens, where it states how many are generated."""
+    stated = ask["options"].get("new_tokens")
+    if not str(stated).isdecimal():
+        return ask
+    return {**ask, "options": {**ask["options"], "new_tokens": max(int(str(stated)) + tokens, 1)}}
 
 
 def _row(model: Model, context: int, sequences: int, ask: Ask, *, compare: bool) -> Row:
@@ -198,11 +210,12 @@ def _row(model: Model, context: int, sequences: int, ask: Ask, *, compare: bool)
         sequences=size.sequences,
         tensor_parallel_size=ask["tensor_parallel_size"],
         pipeline_parallel_size=ask["pipeline_parallel_size"],
-        token_bytes=token_bytes(model, context, ask, one.total_bytes),
+        token_bytes=token_bytes(model, size.context, ask, one.total_bytes),
         sequence_bytes=one.total_bytes,
         total_bytes=size.total_bytes,
         allocated_bytes=size.allocated_bytes,
         prefill_bytes=size.prefill_bytes,
+        peak_bytes=size.peak_bytes,
         rank_bytes=size.rank_bytes,
         groups=size.groups,
         mha_bytes=mha,

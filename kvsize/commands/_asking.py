@@ -38,6 +38,29 @@ def ask(
     }
 
 
+def generation(asked: Ask, ctx: str, prompt: str, new: str) -> Ask:
+    """The question with a generation's prompt and new tokens in it; UsageError if it has a context.
+
+    Serving engines reserve by the length a sequence may reach, so only transformers is asked.
+    """
+    from kvsize import arguments
+    from kvsize.errors import UsageError
+
+    if ctx or not (prompt and new):
+        message = "--prompt and --new say together how many tokens are cached, without --ctx."
+        raise UsageError(message, "write --prompt 1000 --new 200, or --ctx 1199.")
+    lengths = {
+        "prompt": arguments.count("--prompt", prompt),
+        "new_tokens": arguments.count("--new", new),
+    }
+    if asked["engine"] not in {"", "transformers"}:
+        total = lengths["prompt"] + lengths["new_tokens"]
+        message = f"--prompt and --new size transformers' generate(), not {asked['engine']}."
+        hint = f"give the longest sequence that it is to hold: --ctx {total}."
+        raise UsageError(message, hint)
+    return {**asked, "engine": "transformers", "options": {**lengths, **asked["options"]}}
+
+
 def load_models(names: Iterable[str], asked: Ask, *, strict: bool, offline: bool) -> list[Model]:
     """The models named, in order; `strict` raises GuessRefused where a figure would be a guess."""
     from kvsize.advice import refuse_guesses

@@ -53,7 +53,12 @@ def command(
         str, typer.Option("--batch", "--sequences", metavar="N", help="Concurrent sequences.")
     ] = "1",
     cache: Annotated[
-        str, typer.Option("--cache", metavar="KIND", help="dynamic, static or quantized.")
+        str,
+        typer.Option(
+            "--cache",
+            metavar="KIND",
+            help="dynamic, static, quantized; offloaded, offloaded_static (cuda).",
+        ),
     ] = "dynamic",
     level: Annotated[
         str,
@@ -147,12 +152,14 @@ def _one(
     from kvsize import arguments
     from kvsize.engines.options import Request
     from kvsize.loading import load
+    from kvsize.verify.installed import installed_rules
 
     default = CACHE_CONTEXT if level == "cache" else MODEL_CONTEXT
     request = Request(
         context=arguments.one("--ctx", arguments.tokens(ctx)) or default,
         sequences=arguments.count("--batch", batch),
         kv_dtype=kv_dtype,
+        engine_version=installed_rules(),
         options=arguments.engine_options(option or (), cache),
     )
     count = arguments.count("--steps", steps)

@@ -1,18 +1,20 @@
-"""What torch's CUDA allocator adds to a cache: whole blocks, segments, and copies while it grows.
+"""What torch's CUDA allocator adds to a cache: whole blocks, segments, and what it cannot split.
 
-Pure arithmetic, by the constants of c10/cuda/CUDACachingAllocator (torch 2.13, unchanged for many
-releases); `devices.py` measures the same figures on a GPU.
+Pure arithmetic by torch 2.13's c10/core/AllocatorConfig.h (the sizes) and
+c10/cuda/CUDACachingAllocator.cpp (round_size, should_split, get_allocation_size); `devices.py`
+measures the same figures on a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvsize.engines.transformers.form import Form
 from kvsize.engines.transformers.versions import CachedLayer
 from kvsize.layers import (
     ChunkedAttention,
+    CompressedAttention,
     FullAttention,
     HybridLayer,
     LatentAttention,
@@ -25,10 +27,14 @@ BLOCK_BYTES = 512
 # kSmallSize: larger requests come from the pool of large blocks, whose rest is split off only
 # when it is larger than this.
 SMALL_BYTES = MIB
-# kSmallBuffer, kLargeBuffer, kMinLargeAlloc, kRoundLarge: how segments are asked of the driver.
+# kSmallBuffer, large_segment_size (kLargeBuffer until 2.12), kMinLargeAlloc: how segments are
+# asked of the driver; kRoundLarge is 2 MiB as well.
 SMALL_SEGMENT_BYTES = 2 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
 LEAST_LARGE_BYTES = 10 * MIB
+ROUND_LARGE_BYTES = 2 * MIB
+# Settings after which blocks are no longer what the arithmetic here says.
+OTHER_ROUNDING = ("roundup_power2_divisions", "max_split_size_mb", "cudaMallocAsync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,40 +64,44 @@ def segment_bytes(size_bytes: int) -> int:
         return SMALL_SEGMENT_BYTES if size_bytes else 0
     if size_bytes < LEAST_LARGE_BYTES:
         return LARGE_SEGMENT_BYTES
-    return pad(size_bytes, SMALL_SEGMENT_BYTES)
+    return pad(size_bytes, ROUND_LARGE_BYTES)
 
 
-def allocated(sizes_bytes: Iterable[int]) -> Allocated:
+def unsplit_bytes(backend: str, settings: str) -> int | None:
+    """The most that a large block keeps beyond its tensor, by PYTORCH_CUDA_ALLOC_CONF.
+
+    1 MiB by default, less than a block with expandable segments; None where a setting changes the
+    rounding itself.
+    """
+    settings = settings.replace(" ", "")
+    if backend != "native" or any(name in settings for name in OTHER_ROUNDING):
+        return None
+    return 0 if "expandable_segments:true" in settings.lower() else SMALL_BYTES
+
+
+def allocated(sizes_bytes: Iterable[int], unsplit: int = SMALL_BYTES) -> Allocated:
     """What `memory_allocated` counts for storages of these sizes."""
     blocks = [block_bytes(size_bytes) for size_bytes in sizes_bytes]
     large = sum(1 for block in blocks if block > SMALL_BYTES)
-    return Allocated(sum(blocks), sum(blocks) + large * SMALL_BYTES)
+    return Allocated(sum(blocks), sum(blocks) + large * unsplit)
 
 
 def bookkeeping_tensors(layer: CachedLayer, form: Form) -> int:
     """Scalars of 8 bytes that the layer's class keeps on the device, one block each.
 
-    DynamicSlidingWindowLayer moves its window there, StaticLayer its length, and the layers of an
-    index the index's length (transformers 5.24.0, cache_utils.py).
+    DynamicSlidingWindowLayer moves its window there (from 5.0), StaticLayer its length (from 5.5),
+    and the layers of an index the index's length (transformers 5.24.0, cache_utils.py).
     """
     attention = layer.attention if isinstance(layer, HybridLayer) else layer
+    if isinstance(attention, CompressedAttention):
+        return 1  # its classes are kinds of DynamicSlidingWindowLayer
     if not isinstance(attention, FullAttention | LatentAttention):
         return 0
     if form.cache == "static":
         extras = [extra for extra in attention.extras if not extra.positions]
-        return 1 + len(extras)
+        return (1 + len(extras)) * (form.rules.number >= (5, 5))
+    if form.rules.number < (5, 0):
+        return 0
     if isinstance(attention, LatentAttention):
         return int(attention.sliding_window is not None)
     return int(isinstance(attention, SlidingAttention | ChunkedAttention))
-
-
-def layers_that_fit(layer_bytes: Sequence[int], transient_bytes: int, free_bytes: int) -> int:
-    """How many of the first layers fit, with room for `transient_bytes` of copies."""
-    left = free_bytes - transient_bytes
-    count = 0
-    for size_bytes in layer_bytes:
-        if size_bytes > left:
-            break
-        left -= size_bytes
-        count += 1
-    return count

@@ -72,17 +72,23 @@ def _one(config: Any, form: Form, length: int) -> Any:
     # Cache layers that live in a modeling file register when it is imported.
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module(type(decoder).__module__.replace(".configuration_", ".modeling_"))
+    offloading: dict[str, bool] = {}
+    if form.made.offloaded:
+        only = form.offload_only_non_sliding
+        offloading = {"offloading": True, "offload_only_non_sliding": only}
     match form.cache:
         case "static":
-            return cache_utils.StaticCache(config=decoder, max_cache_len=length)
+            return cache_utils.StaticCache(config=decoder, max_cache_len=length, **offloading)
         case "quantized":
             settings = dict(vars(form.quantization))
             backend = settings.pop("backend")
             if backend == "fp8":
                 settings = {}
             return _quantized(backend, decoder, settings)
+        case _ if form.made.ignores_windows:
+            return cache_utils.DynamicCache()
         case _:
-            return cache_utils.DynamicCache(config=decoder)
+            return cache_utils.DynamicCache(config=decoder, **offloading)
 
 
 def _quantized(backend: str, decoder: Any, settings: dict[str, Any]) -> Any:

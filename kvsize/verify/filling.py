@@ -13,61 +13,63 @@ from kvsize.engines.transformers.tensors import CacheTensor
 from kvsize.errors import UsageError
 from kvsize.layers import CompressedAttention, CrossAttention
 from kvsize.model import Model
+from kvsize.verify.filling_compressed import feed_compressed
+from kvsize.verify.plan import Plan
 
 STATE = re.compile(r"(conv|recurrent)_states\[(\d+)\]")
 
 
 def check_fillable(model: Model) -> None:
-    """Raise UsageError for caches whose tensors only their model's own code can make."""
-    compressed = any(isinstance(layer, CompressedAttention) for layer in model.layers)
-    if compressed or model.cache_class is not None:
-        message = f"the cache of {model.name} is filled by its model's own code alone."
-        raise UsageError(message, "`kvsize MODEL` sizes it; there is nothing to fill from outside.")
+    """Raise UsageError for caches that only their model's own code makes: no class takes a config.
+
+    MiniMaxCache, xLSTMCache and RWKV's list (modeling files, transformers 5.24.0).
+    """
+    if model.cache_class is not None:
+        message = f"the cache of {model.name} ({model.cache_class}) is made by its model's code."
+        raise UsageError(message, "use --level model, which runs that code.")
 
 
 class Filler:
-    """Feeds the first `layers` layers of `cache` with tensors of the shapes in `shapes`.
+    """Feeds the planned layers of `cache` with tensors of the shapes that a model hands over.
 
-    `shapes` are those of one token in a dynamic cache: heads and widths are what counts. `aside`
-    wraps the making of what a model would hand over.
+    `aside` wraps the making of what a model would hand over.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run is made of
+    def __init__(
         self,
         cache: Any,
-        model: Model,
-        shapes: Sequence[tuple[CacheTensor, ...]],
+        plan: Plan,
         device: str,
-        layers: int,
-        *,
-        random: bool,
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.own: Any = getattr(cache, "self_attention_cache", cache)
         self.cross: Any = getattr(cache, "cross_attention_cache", None)
-        self.is_cross: list[bool] = [isinstance(layer, CrossAttention) for layer in model.layers]
-        self.shapes = shapes
+        self.plan = plan
+        self.is_cross: list[bool] = [isinstance(x, CrossAttention) for x in plan.layers]
+        self.shapes: Sequence[tuple[CacheTensor, ...]] = plan.handed_over()
         self.device = device
-        self.layers = layers
-        self.new: Callable[..., Any] = torch.randn if random else torch.zeros
+        # A quantizer's scales need numbers.
+        self.new: Callable[..., Any] = (
+            torch.randn if plan.form.cache == "quantized" else torch.zeros
+        )
         self.aside = aside
         self.seen: int = 0
 
-    def feed(self, tokens: int, encoder_tokens: int = 0) -> None:
+    def feed(self, tokens: int) -> None:
         """One forward pass over `tokens` more tokens."""
-        own = 0
-        for index in range(self.layers):
+        for index in range(self.plan.count):
             parts = {tensor.name: tensor for tensor in self.shapes[index]}
-            if not self.is_cross[index]:
+            layer = self.plan.layers[index]
+            if isinstance(layer, CompressedAttention):
+                feed_compressed(self.own.layers[index], layer, self.plan.form, tokens, self._make)
+            elif not self.is_cross[index]:
                 self._feed_layer(index, parts, tokens)
-                own += 1
             elif self.seen == 0 and "keys" in parts and self.cross is not None:
-                keys, values = self._keys_and_values(parts, encoder_tokens)
+                keys, values = self._keys_and_values(parts, self.plan.form.encoder_tokens)
                 self.cross.update(keys, values, index - self.is_cross.index(True))
         self.seen += tokens
 
     def _feed_layer(self, index: int, parts: dict[str, CacheTensor], tokens: int) -> None:
-        layer = self.own.layers[index]
         if "keys" in parts:
             keys, values = self._keys_and_values(parts, tokens)
             self.own.update(keys, values, index)
@@ -77,9 +79,10 @@ class Filler:
             self.own.update_indexer(self._new(parts["indexer_keys"], (batch, tokens, width)), index)
         if "idx_keys" in parts:
             batch, heads, _, width = parts["idx_keys"].shape
-            layer.update_index(self._new(parts["idx_keys"], (batch, heads, tokens, width)))
+            new = self._new(parts["idx_keys"], (batch, heads, tokens, width))
+            self.own.layers[index].update_index(new)
         if "indexer_position_ids" in parts:
-            self._feed_positions(layer, parts["indexer_position_ids"], tokens)
+            self._feed_positions(self.own.layers[index], parts["indexer_position_ids"], tokens)
         for name, part in parts.items():
             if match := STATE.fullmatch(name):
                 self._feed_state(index, match[1], int(match[2]), part)
@@ -112,8 +115,12 @@ class Filler:
         self.own.update_conv_state(states, index, state_idx=state)
 
     def _new(self, part: CacheTensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """Random numbers where they matter (a quantizer's scales), else zeros."""
-        dtype = getattr(torch, part.dtype)
+        return self._make(shape, part.dtype)
+
+    def _make(self, shape: tuple[int, ...], dtype_name: str) -> torch.Tensor:
+        """Random numbers where they matter, else zeros."""
+        dtype = getattr(torch, dtype_name)
         new = self.new if dtype.is_floating_point else torch.zeros
         with self.aside():
-            return new(shape, dtype=dtype, device=self.device)
+            made: torch.Tensor = new(shape, dtype=dtype, device=self.device)
+        return made

@@ -12,6 +12,9 @@ from kvsize.verify.records import Held, HeldLayer
 # Lengths and positions of the cache itself, not of the model: 8 bytes each.
 BOOKKEEPING = ("_sliding_window_tensor", "cumulative_length")
 
+# Up to 5.13 a layer had one state of each kind, and no list of them.
+STATES = ("conv_states", "recurrent_states")
+
 
 def read_cache(cache: Any) -> list[HeldLayer]:
     """Every layer of `cache`; an encoder-decoder's self-attention layers, then its cross ones.
@@ -51,6 +54,25 @@ def read_layer(layer: Any) -> HeldLayer:
     return HeldLayer(type(layer).__name__, tuple(held))
 
 
+def storage_by_device(cache: Any) -> dict[str, int]:
+    """Bytes of all storages of `cache`, by the kind of device they lie on."""
+    if hasattr(cache, "self_attention_cache"):
+        both = (cache.self_attention_cache, cache.cross_attention_cache)
+        layers = [layer for part in both for layer in part.layers]
+    else:
+        layers = cache.layers
+    found: dict[str, int] = {}
+    for layer in layers:
+        storages = {
+            tensor.untyped_storage()._cdata: tensor  # noqa: SLF001 - as above
+            for _, tensor in named_tensors(layer)
+        }
+        for tensor in storages.values():
+            kind = tensor.device.type
+            found[kind] = found.get(kind, 0) + tensor.untyped_storage().nbytes()
+    return found
+
+
 def _own(class_name: str, name: str, states: Sequence[torch.Tensor]) -> HeldLayer:
     """A layer of states; a slice of a larger tensor counts with its own share of the storage."""
     named = ((f"{name}[{i}]", tensor) for i, tensor in enumerate(states))
@@ -85,6 +107,8 @@ def named_tensors(owner: Any) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in vars(owner).items():
         if name.startswith("_quantized_"):
             yield from _quantized(name, value)
+        elif name in STATES and isinstance(value, torch.Tensor):
+            yield f"{name}[0]", value
         elif not name.endswith(BOOKKEEPING):
             yield from _tensors(name, value)
 

@@ -8,6 +8,21 @@ from kvsize.units import format_bytes, format_exact, format_tokens
 from kvsize.verify.evidence import Evidence, versions
 from kvsize.verify.sweep import Result
 
+# The most that torch held from the driver is what a user must budget for.
+FIGURES = {
+    "prefill_peak_bytes": "prompt    ",
+    "growth_peak_bytes": "peak      ",
+    "device_bytes": "on device ",
+    "cpu_bytes": "on CPU    ",
+    "requested_bytes": "requested ",
+    "allocated_bytes": "allocated ",
+    "reserved_bytes": "reserved  ",
+    "fragmented_bytes": "unused    ",
+    "growth_peak_reserved_bytes": "budget    ",
+    "peak_rss_bytes": "process   ",
+}
+ALWAYS = {"reserved_bytes", "fragmented_bytes", "growth_peak_reserved_bytes", "peak_rss_bytes"}
+
 
 def evidence_text(found: Evidence) -> str:
     """One comparison: each kind of layer, the totals, what else was measured, the verdict."""
@@ -42,18 +57,13 @@ def _lines(found: Evidence) -> Iterator[str]:
 
 def _measured(found: Evidence) -> Iterator[str]:
     """The figures beside the tensors, each with its prediction where there is one."""
-    names = {
-        "growth_peak_bytes": "peak      ",
-        "allocated_bytes": "allocated ",
-        "requested_bytes": "requested ",
-        "reserved_bytes": "reserved  ",
-        "fragmented_bytes": "unused    ",
-    }
-    for name, label in names.items():
+    for name, label in FIGURES.items():
         value = found.figures.get(name)
         predicted = found.figures.get(f"predicted_{name}")
-        if isinstance(value, int):
+        most = found.figures.get(f"predicted_{name}_at_most")
+        if isinstance(value, int) and (predicted is not None or name in ALWAYS):
             told = f", predicted {predicted:,} B" if isinstance(predicted, int) else ""
+            told = told.removesuffix(" B") + f" to {most:,} B" if isinstance(most, int) else told
             yield f"{label}{format_exact(value)}{told}"
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvsize import Model, cli
-from kvsize.engines.options import Request
-from kvsize.engines.transformers.tensors import CacheTensor
+from kvsize import cli
 from kvsize.errors import Exit
 from kvsize.record import replace
 
@@ -82,20 +80,18 @@ def test_real_memory_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_prediction_is_caught(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvsize.verify import cachelevel
+    from kvsize.verify import plan
 
-    honest = cachelevel.tensors
+    honest = plan.held
 
-    def one_token_more(model: Model, request: Request) -> list[tuple[CacheTensor, ...]]:
-        prompt = {key: value for key, value in request.options.items() if key == "cache"}
-        if request.context == 64:
-            return honest(model, replace(request, context=65, options=prompt))
-        return honest(model, request)
+    def one_token_more(layers: Any, form: Any) -> Any:
+        return honest(layers, replace(form, tokens=65) if form.tokens == 64 else form)
 
-    monkeypatch.setattr(cachelevel, "tensors", one_token_more)
+    monkeypatch.setattr(plan, "held", one_token_more)
     code, out, _ = said(capsys, "llama-2-7b", "--ctx", "64", "--device", "meta")
     assert code == Exit.NO
-    assert "\ndiffers: " in out
+    told = "differs: layer 0, keys: shape predicted (1, 32, 65, 128), real (1, 32, 64, 128)"
+    assert out.splitlines()[-1] == told
 
 
 def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

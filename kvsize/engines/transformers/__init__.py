@@ -37,6 +37,8 @@ __all__ = [
     "TITLE",
     "VERSIONS",
     "cached",
+    "held",
+    "peak_bytes",
     "size",
     "tensors",
 ]
@@ -57,10 +59,11 @@ def size(model: Model, request: Request) -> Size:
     """The bytes that the cache's tensors hold, their storages, and the peak while it grows."""
     form = form_of(model, request)
     layers = cached(model, form)
-    per_layer = _held(layers, form)
+    per_layer = held(layers, form)
     layer_bytes = tuple(sum(t.total_bytes for t in layer) for layer in per_layer)
     total_bytes = sum(layer_bytes)
-    prefilled = per_layer if form.prompt is None else _held(layers, form.after(form.prompt))
+    details = _details(layers, per_layer, form)
+    prefilled = per_layer if form.prompt is None else held(layers, form.after(form.prompt))
     return Size(
         engine=NAME,
         engine_version=form.rules.version,
@@ -72,18 +75,18 @@ def size(model: Model, request: Request) -> Size:
         layer_bytes=layer_bytes,
         allocated_bytes=_storages(per_layer),
         prefill_bytes=sum(t.prefill_bytes for layer in prefilled for t in layer),
-        peak_bytes=_peak_bytes(model, layers, form),
+        peak_bytes=peak_bytes(model, layers, form),
         rank_bytes=_rank_bytes(model, total_bytes, request),
         groups=_groups(layers, per_layer),
-        details=_details(layers, per_layer, form),
-        notes=notes(model, form),
+        details=details,
+        notes=notes(model, form, details),
     )
 
 
 def tensors(model: Model, request: Request) -> list[tuple[CacheTensor, ...]]:
     """Every tensor of the cache, layer by layer, in the cache object's order."""
     form = form_of(model, request)
-    return _held(cached(model, form), form)
+    return held(cached(model, form), form)
 
 
 def cached(model: Model, form: Form) -> Sequence[CachedLayer]:
@@ -96,7 +99,8 @@ def cached(model: Model, form: Form) -> Sequence[CachedLayer]:
     return cached_layers(layers, form.made, form.rules)
 
 
-def _held(layers: Sequence[CachedLayer], form: Form) -> list[tuple[CacheTensor, ...]]:
+def held(layers: Sequence[CachedLayer], form: Form) -> list[tuple[CacheTensor, ...]]:
+    """Every tensor of these layers, as `cached` gives them; EngineRefuses as `size`."""
     if form.cache == "quantized":
         from kvsize.engines.transformers.quantized import quantized_tensors
 
@@ -110,7 +114,7 @@ def _storages(per_layer: Sequence[tuple[CacheTensor, ...]]) -> int:
     return sum(t.storage_bytes for layer in per_layer for t in layer)
 
 
-def _peak_bytes(model: Model, layers: Sequence[CachedLayer], form: Form) -> int | None:
+def peak_bytes(model: Model, layers: Sequence[CachedLayer], form: Form) -> int | None:
     """The peak of the last token's pass, and of the first after a stated prompt.
 
     None where kvsize has no rule. A first pass stores what it is given: its peak is its result.
@@ -122,10 +126,10 @@ def _peak_bytes(model: Model, layers: Sequence[CachedLayer], form: Form) -> int 
 
     first = 1 if form.prompt is None else form.prompt
     if form.tokens == first:
-        return _storages(_held(layers, form.after(first)))
+        return _storages(held(layers, form.after(first)))
     steps = {form.tokens} if form.prompt is None else {first + 1, form.tokens}
     return max(
-        step_peak(_held(layers, form.after(step - 1)), _held(layers, form.after(step)))
+        step_peak(held(layers, form.after(step - 1)), held(layers, form.after(step)))
         for step in steps
     )
 

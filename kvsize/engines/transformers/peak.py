@@ -23,14 +23,17 @@ def step_peak(before: Sequence[LayerTensors], after: Sequence[LayerTensors]) -> 
     held = sum(tensor.storage_bytes for layer in before for tensor in layer)
     peak = held
     for old, new in zip(before, after, strict=True):
-        layer_peak, change = _layer_step(old, new)
+        layer_peak, change = layer_step(old, new)
         peak = max(peak, held + layer_peak)
         held += change
     return peak
 
 
-def _layer_step(old: LayerTensors, new: LayerTensors) -> tuple[int, int]:
-    """What one layer's update adds at its worst moment, and what it adds for good."""
+def layer_step(old: LayerTensors, new: LayerTensors) -> tuple[int, int]:
+    """What one layer's update adds at its worst moment, and what it adds for good.
+
+    A layer's tensors may be given in parts, one after another, as its class updates them.
+    """
     peak = change = together = 0
     for was, now in zip(old, new, strict=True):
         match now.growth:

@@ -24,6 +24,8 @@ from kvsize.record import Record
 NEWEST = "5.24.0"
 VERSIONS = ("5.24.0", "5.13.1", "4.57.6")
 OLDEST = (4, 57)
+# Why 4.57's Gemma 3n has an entry without tensors of its own.
+VIEWS = "views of other layers' tensors"
 
 
 class ReturnedWindow(Record, kw_only=True):
@@ -76,6 +78,12 @@ class Rules(Record):
                 "of its own, which kvsize does not model."
             )
             raise EngineRefuses(message, "use --engine-version 5.13.1 or newer.")
+        if self.number < (5, 14) and cache == "static" and HybridLayer in kinds:
+            message = (
+                f"a StaticCache of transformers {self.version} has no layer that keeps attention "
+                f"and a state side by side, as those of {model.name} do."
+            )
+            raise EngineRefuses(message, "use the dynamic cache, or --engine-version 5.14.1.")
         indexed = any(getattr(layer, "extras", ()) for layer in model.layers)
         if self.number < (5, 13) and indexed:
             message = f"transformers {self.version} has no cache for the indexer of {model.name}."
@@ -106,7 +114,7 @@ class Rules(Record):
             return own
         window = next((x for x in reversed(own) if isinstance(x, SlidingAttention)), None)
         if window is None or cache == "static":
-            return [*own, NoCache(reason="views of other layers' tensors")]
+            return [*own, NoCache(reason=VIEWS)]
         return [*own, ReturnedWindow(attention=window)]
 
 
