@@ -27,6 +27,8 @@ GENERATING = (
     "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
     CAUSAL,
 )
+# Text decoders that generate, of classes whose own forward takes no cache.
+DECODERS = {"BlipForConditionalGeneration": "BlipTextLMHeadModel"}
 # Ids below FIRST_ID are special in many vocabularies, and those from TOP_ID on in the toys'.
 FIRST_ID, TOP_ID = 5, 80
 CACHE_KEYWORDS = ("cache", "past_key_values", "cache_params", "state", "mems")
@@ -66,6 +68,9 @@ def candidates(config: Any, model_type: str) -> Iterator[tuple[str, Any, str]]:
         # What generates text is a class of its own; the whole has no forward.
         thinker = name.replace("ForConditionalGeneration", "ThinkerForConditionalGeneration")
         yield "thinker", config.thinker_config, thinker
+        return
+    if name in DECODERS:
+        yield "text decoder", text, DECODERS[name]
         return
     whole = isinstance(config, getattr(transformers, name).config_class)
     yield ("whole", config, name) if whole else ("text decoder", text, name)

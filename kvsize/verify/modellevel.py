@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from kvsize.engines.options import Request
@@ -42,6 +43,7 @@ def verify_model(model: Model, request: Request, *, full_depth: bool) -> Evidenc
     if model_type not in forward.model_types():
         message = f"transformers has no generating class for '{model_type}'."
         raise ConfigError(message, "use --level cache, or a model type that transformers runs.")
+    transformers.logging.set_verbosity_error()
     raw, depth = shrunk(model, full_depth=full_depth)
     small = load(raw)
     runner = _runner(raw, model_type, request.sequences)
@@ -66,15 +68,27 @@ def verify_model(model: Model, request: Request, *, full_depth: bool) -> Evidenc
         compared_layers=depth,
         all_layers=len(model.layers),
     )
-    if depth < len(model.layers):
-        evidence.notes.append(
-            f"{depth} of {len(model.layers)} layers were built, which hold every kind of layer "
-            "the model has; vocabulary, MLPs and experts are small, widths of the cache as "
-            "published."
-        )
+    evidence.notes += _notes(small, form, depth, len(model.layers))
     evidence.failures += _guard(small, real, form)
     evidence.failures += _decoding(runner, evidence)
     return evidence
+
+
+def _notes(small: Model, form: Form, depth: int, layers: int) -> Iterator[str]:
+    """What was left out, and what too short a context leaves unseen."""
+    if depth < layers:
+        built = "layer was" if depth == 1 else "layers were"
+        kinds = "all layers are alike" if depth == 1 else "every kind of layer is among them"
+        yield (
+            f"{depth} of {layers} {built} built: {kinds}. Vocabulary, MLPs and experts are "
+            "small; the cache's widths are as published."
+        )
+    longest = max((getattr(layer, "sliding_window", None) or 0 for layer in small.layers), default=0)
+    if form.tokens <= longest and form.cache == "dynamic":
+        yield (
+            f"{form.tokens} tokens do not fill the window of {longest}: "
+            f"--ctx {longest + STEPS} does."
+        )
 
 
 def _runner(raw: dict[str, Any], model_type: str, batch: int) -> forward.Runner:

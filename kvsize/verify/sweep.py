@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import transformers
 
 from kvsize.units import GIB
@@ -104,9 +106,8 @@ def _import_shared() -> None:
 
 def _quiet() -> None:
     """One thread for each process, and no warnings from models that are not for use."""
-    import torch
-
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
 
 

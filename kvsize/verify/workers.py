@@ -6,6 +6,7 @@ import multiprocessing
 import resource
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -72,7 +73,10 @@ def _started(name: str, work: Work, limits: Limits) -> Job:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_worker, args=(name, work, limits, sender), daemon=True)
-    process.start()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of a fork beside threads: the workers use none of the parent's.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
     sender.close()
     return Job(name, receiver, process, time.monotonic() + limits.seconds)
 
