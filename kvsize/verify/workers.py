@@ -8,11 +8,13 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any
 
+STOPS = (signal.SIGINT, signal.SIGTERM)
 # Sends what it finds, as it comes.
 Work = Callable[[str, Callable[[Any], None]], None]
 
@@ -73,7 +75,7 @@ def _started(name: str, work: Work, limits: Limits) -> Job:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_worker, args=(name, work, limits, sender), daemon=True)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _undisturbed():
         # Python 3.12 warns of a fork beside threads: the workers use none of the parent's.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
@@ -81,10 +83,21 @@ def _started(name: str, work: Work, limits: Limits) -> Job:
     return Job(name, receiver, process, time.monotonic() + limits.seconds)
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let signals wait: what is raised in the middle of a fork, Python prints and forgets."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _worker(name: str, work: Work, limits: Limits, sender: Connection) -> None:
     # Ctrl-C is the parent's, which ends its workers; should the parent be gone, the alarm does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     signal.alarm(2 * limits.seconds)
     resource.setrlimit(resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
     work(name, sender.send)
