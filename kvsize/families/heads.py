@@ -200,5 +200,7 @@ class HiddenStates(Decoder):
 
     def layer(self, config: Config, kind: str, index: int) -> Layer:
         """Raise ConfigError: there is no cache of keys and values to size."""
-        message = f"{config.where}: XLNet has no KV cache: it keeps the hidden states of its layers."
+        message = (
+            f"{config.where}: XLNet has no KV cache: it keeps the hidden states of its layers."
+        )
         raise ConfigError(message, "there is nothing here for kvsize to size.")

@@ -136,8 +136,11 @@ def _images(model: Any, ids: torch.Tensor) -> dict[str, Any]:
             return {"image_encoder_embeddings": seen, "image_attention_mask": mask}
         case "VoxtralRealtimeForConditionalGeneration":
             tokens = ids.shape[1] * config.downsample_factor
-            return {"encoder_inputs_embeds": torch.zeros(
-                (batch, tokens, config.audio_config.hidden_size))}
+            return {
+                "encoder_inputs_embeds": torch.zeros(
+                    (batch, tokens, config.audio_config.hidden_size)
+                )
+            }
         case _:
             return {}
 

@@ -83,7 +83,9 @@ def _notes(small: Model, form: Form, depth: int, layers: int) -> Iterator[str]:
             f"{depth} of {layers} {built} built: {kinds}. Vocabulary, MLPs and experts are "
             "small; the cache's widths are as published."
         )
-    longest = max((getattr(layer, "sliding_window", None) or 0 for layer in small.layers), default=0)
+    longest = max(
+        (getattr(layer, "sliding_window", None) or 0 for layer in small.layers), default=0
+    )
     if form.tokens <= longest and form.cache == "dynamic":
         yield (
             f"{form.tokens} tokens do not fill the window of {longest}: "

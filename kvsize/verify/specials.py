@@ -196,7 +196,7 @@ SPECIAL: dict[str, Special] = {
     "reformer": lambda d: {"is_decoder": True, "axial_pos_embds_dim": [16, (d.hidden or 64) - 16]},
     "speech-encoder-decoder": lambda _: {
         "encoder": {"num_conv_pos_embedding_groups": 1},
-        "decoder": {"is_decoder": True, "add_cross_attention": True}
+        "decoder": {"is_decoder": True, "add_cross_attention": True},
     },
     "speecht5": lambda _: {"num_conv_pos_embedding_groups": 1},
     "step3p7_text": lambda d: {

@@ -55,7 +55,10 @@ NO_GREEDY = {
 
 
 def model_types() -> list[str]:
-    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+    if (
+        importlib.util.find_spec("torch") is None
+        or importlib.util.find_spec("transformers") is None
+    ):
         return []
     from kvsize.verify import forward
 

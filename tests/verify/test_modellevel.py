@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-
 from command import run
+
 from kvsize import Model, loading
 from kvsize.engines.options import Request
 from kvsize.engines.transformers.tensors import CacheTensor

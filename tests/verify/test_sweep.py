@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from command import run
+
 from kvsize.errors import Exit, UsageError
 
 if TYPE_CHECKING:
