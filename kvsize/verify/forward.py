@@ -218,7 +218,11 @@ class Runner:
             keywords[self.cache_keyword] = cache
         output = self._forward(ids, keywords)
         returned = (output.get(key) for key in CACHE_KEYWORDS)
-        return output, next((found for found in returned if found is not None), cache)
+        found = next((made for made in returned if made is not None), cache)
+        if cache is not None and getattr(found, "self_attention_cache", None) is cache:
+            # BLIP pairs what it is given with a cache of the image, which is empty without one.
+            found = cache
+        return output, found
 
     def greedy(self, prompt: int, new: int, *, cached: bool) -> list[list[int]]:
         """The ids that greedy decoding emits, with the cache or by reading everything anew."""
