@@ -159,11 +159,13 @@ def _one(
         options=arguments.engine_options(option or (), cache),
     )
     count = arguments.count("--steps", steps)
+    if level == "model" and device not in {"auto", "cpu"}:
+        raise UsageError("the model level runs on the CPU.", "use --device cpu, or --level cache.")
     found = load(name, offline=offline)
     if level == "model":
         from kvsize.verify.modellevel import verify_model
 
-        return verify_model(found, request, full_depth=full_depth)
+        return verify_model(found, request, steps=count, full_depth=full_depth)
     from kvsize.verify import devices
     from kvsize.verify.cachelevel import verify_cache
 
