@@ -122,6 +122,10 @@ def command(
     if not everything and (only or state or wide):
         message = "--only, --state and --wide belong to --all."
         raise UsageError(message, "write `kvsize verify --all --only llama --state verify.jsonl`.")
+    chosen = ctx or option or full_depth or (batch, cache, kv_dtype) != ("1", "dynamic", "auto")
+    if everything and chosen:
+        message = "--all chooses contexts, batches, caches and dtypes itself."
+        raise UsageError(message, "leave out all options but --only, --wide, --state and --json.")
     needs.require()
     if everything:
         return _all(only, state, wide=wide, as_json=as_json)
