@@ -58,9 +58,7 @@ def test_one_layer_of_each_kind_or_all(capsys: pytest.CaptureFixture[str]) -> No
         "6 of 18 layers were built: every kind of layer is among them. Vocabulary, MLPs and "
         "experts are small; the cache's widths are as published."
     )
-    assert cut["notes"][1] == (
-        "the window of 512 tokens was not filled by 48: --ctx 560 does."
-    )
+    assert cut["notes"][1] == "the window of 512 tokens was not filled by 48: --ctx 560 does."
     _, whole = verified(capsys, "gemma-3-270m", "--full-depth", "--ctx", "520")
     assert (whole["compared_layers"], whole["notes"]) == (18, [])
     assert [tensor["shape"] for tensor in whole["layers"][0]["tensors"]] == [[1, 1, 511, 256]] * 2
@@ -146,8 +144,7 @@ def test_a_cache_with_wrong_contents_is_caught(
         (
             ["gpt2", "--device", "meta"],
             Exit.USAGE,
-            "error: the model level runs on the CPU.\n"
-            "hint: use --device cpu, or --level cache.\n",
+            "error: the model level runs on the CPU.\nhint: use --device cpu, or --level cache.\n",
         ),
         (
             ["gpt2", "--kv-dtype", "fp8"],
