@@ -127,6 +127,8 @@ def command(
         message = "--all chooses contexts, batches, caches and dtypes itself."
         raise UsageError(message, "leave out all options but --only, --wide, --state and --json.")
     needs.require()
+    if everything or level == "model":
+        needs.require_architectures()
     if everything:
         return _all(only, state, wide=wide, as_json=as_json)
     evidence = _one(
@@ -154,12 +156,14 @@ def _one(
     from kvsize import arguments
     from kvsize.engines.options import Request
     from kvsize.loading import load
+    from kvsize.verify import needs
 
     default = CACHE_CONTEXT if level == "cache" else MODEL_CONTEXT
     request = Request(
         context=arguments.one("--ctx", arguments.tokens(ctx)) or default,
         sequences=arguments.count("--batch", batch),
         kv_dtype=kv_dtype,
+        engine_version=needs.engine_version(),
         options=arguments.engine_options(option or (), cache),
     )
     count = arguments.count("--steps", steps)

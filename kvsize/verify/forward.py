@@ -49,7 +49,7 @@ def model_types() -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for mapping in GENERATING:
-        for model_type, names in getattr(modeling_auto, mapping).items():
+        for model_type, names in getattr(modeling_auto, mapping, {}).items():
             found.setdefault(model_type, class_name(names))
     causal = getattr(modeling_auto, CAUSAL)
     types = [model_type for mapping in SEQ2SEQ for model_type in getattr(modeling_auto, mapping)]

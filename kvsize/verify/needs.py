@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from importlib.util import find_spec
 
-from kvsize.errors import MissingExtra
+from kvsize.engines.transformers.versions import rules_for
+from kvsize.errors import MissingExtra, UsageError
+
+
+def engine_version() -> str | None:
+    """The installed transformers, as the version whose rules a figure follows.
+
+    None, which means the newest rules, for one that kvsize does not know yet: where it changed a
+    cache, the comparison says so.
+    """
+    installed = version("transformers")
+    try:
+        rules_for(installed)
+    except UsageError:
+        return None
+    return installed
 
 
 def require() -> None:
@@ -17,3 +33,19 @@ def require() -> None:
             "not installed."
         )
         raise MissingExtra(message, "pip install 'kvsize[verify]'")
+
+
+def require_architectures() -> None:
+    """Raise MissingExtra where transformers is too old to build architectures made small.
+
+    Its config classes must state their sections (`sub_configs_defaults`): 5.24.0 does, 5.13.1 and
+    4.57.6 do not.
+    """
+    from transformers import PretrainedConfig
+
+    if not hasattr(PretrainedConfig, "sub_configs_defaults"):
+        message = (
+            f"transformers {version('transformers')} is installed, whose configs do not state "
+            "their sections: no architecture can be made small with it."
+        )
+        raise MissingExtra(message, "pip install -U transformers, or use --level cache.")

@@ -12,6 +12,9 @@ from kvsize.verify.records import Held, HeldLayer
 # Lengths and positions of the cache itself, not of the model: 8 bytes each.
 BOOKKEEPING = ("_sliding_window_tensor", "cumulative_length")
 
+# Lists of tensors in 5.24.0, a single one in 5.13.1.
+STATES = {"conv_states", "recurrent_states"}
+
 
 def read_cache(cache: Any) -> list[HeldLayer]:
     """Every layer of `cache`; an encoder-decoder's self-attention layers, then its cross ones.
@@ -85,6 +88,8 @@ def named_tensors(owner: Any) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in vars(owner).items():
         if name.startswith("_quantized_"):
             yield from _quantized(name, value)
+        elif name in STATES and isinstance(value, torch.Tensor):
+            yield f"{name}[0]", value
         elif not name.endswith(BOOKKEEPING):
             yield from _tensors(name, value)
 

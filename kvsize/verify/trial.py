@@ -17,6 +17,7 @@ from kvsize.engines.transformers import tensors
 from kvsize.errors import KvsizeError
 from kvsize.loading import load
 from kvsize.verify import forward
+from kvsize.verify.needs import engine_version
 from kvsize.verify.reading import read_cache
 from kvsize.verify.records import HeldLayer, first_difference
 
@@ -165,6 +166,7 @@ def _request(run: Run, spare: int, *, encoder_decoder: bool) -> Request:
         context=run.prompt + run.new,
         sequences=BATCH,
         kv_dtype=str(DTYPE).removeprefix("torch."),
+        engine_version=engine_version(),
         options=options,
     )
 

@@ -186,6 +186,39 @@ def test_weights_beyond_the_free_memory(
     )
 
 
+def test_too_old_a_transformers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import PretrainedConfig
+
+    from kvsize.verify import needs
+
+    monkeypatch.setattr(needs, "version", lambda name: "5.13.1")
+    monkeypatch.delattr(PretrainedConfig, "sub_configs_defaults")
+    expected = (
+        "error: transformers 5.13.1 is installed, whose configs do not state their sections: no "
+        "architecture can be made small with it.\n"
+        "hint: pip install -U transformers, or use --level cache.\n"
+    )
+    for arguments in (["gpt2", "--level", "model"], ["--all"]):
+        said = run(capsys, "verify", *arguments)
+        assert (said.code, said.out, said.err) == (Exit.MISSING_EXTRA, "", expected)
+
+
+@pytest.mark.parametrize(
+    ("installed", "rules"),
+    [("5.13.1", "5.13.1"), ("4.57.6", "4.57.6"), ("6.1.0", None), ("5.25.0.dev0", None)],
+)
+def test_the_rules_follow_the_installed_version(
+    monkeypatch: pytest.MonkeyPatch, installed: str, rules: str | None
+) -> None:
+    """The newest rules for a version that kvsize does not know: a change in it then shows."""
+    from kvsize.verify import needs
+
+    monkeypatch.setattr(needs, "version", lambda name: installed)
+    assert needs.engine_version() == rules
+
+
 WIDTHS = (
     "hidden_size",
     "num_attention_heads",
