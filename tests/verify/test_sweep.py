@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from kvsize.verify import progress, sweep, text, variants, workers
+from kvsize.verify import sweep, text, variants, workers
 from kvsize.verify.state import State
 from kvsize.verify.trial import Outcome, Run, runs
 
@@ -324,23 +323,3 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, number: signal.Signals) -> N
     assert found[: len(done)] == sorted(done)
     assert len(found) == len(set(found)) > len(done)
     assert file.read_text().startswith(before)
-
-
-def test_the_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", plain)
-    with progress.progress(2) as step:
-        step("gpt2")
-    assert plain.getvalue() == ""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with progress.progress(2) as step:
-        step("gpt2")
-    assert "gpt2" in terminal.getvalue()
-    assert "50%" in terminal.getvalue()
