@@ -124,7 +124,16 @@ def command(
     if everything == bool(model):
         message = "verify takes one MODEL, or --all." if model else "no model is named."
         raise UsageError(message, "write `kvsize verify llama-3.1-8b`, or `kvsize verify --all`.")
+    if not everything and (only or state or wide):
+        message = "--only, --state and --wide belong to --all."
+        raise UsageError(message, "write `kvsize verify --all --only llama --state verify.jsonl`.")
+    chosen = ctx or option or full_depth or (batch, cache, kv_dtype) != ("1", "dynamic", "auto")
+    if everything and chosen:
+        message = "--all chooses contexts, batches, caches and dtypes itself."
+        raise UsageError(message, "leave out all options but --only, --wide, --state and --json.")
     needs.require()
+    if everything or level == "model":
+        needs.require_architectures()
     if everything:
         return _all(only, state, wide=wide, as_json=as_json)
     evidence = _one(
@@ -163,11 +172,13 @@ def _one(
         options=arguments.engine_options(option or (), cache),
     )
     count = arguments.count("--steps", steps)
+    if level == "model" and device not in {"auto", "cpu"}:
+        raise UsageError("the model level runs on the CPU.", "use --device cpu, or --level cache.")
     found = load(name, offline=offline)
     if level == "model":
         from kvsize.verify.modellevel import verify_model
 
-        return verify_model(found, request, full_depth=full_depth)
+        return verify_model(found, request, steps=count, full_depth=full_depth)
     from kvsize.verify import devices
     from kvsize.verify.cachelevel import verify_cache
 
@@ -176,22 +187,33 @@ def _one(
 
 def _all(only: str, state: str, *, wide: bool, as_json: bool) -> Answer:
     """Every model type; progress on standard error, the table at the end."""
+    import signal
     from dataclasses import asdict
     from pathlib import Path
 
     from kvsize.progress import progress
     from kvsize.verify.evidence import versions
+    from kvsize.verify.state import State
     from kvsize.verify.sweep import selected, sweep
     from kvsize.verify.text import sweep_text
     from kvsize.verify.variants import VARIANTS, WIDE
 
-    names = selected(only or None)
+    names = selected(only)
     if not names:
         message = f"no model type of transformers contains '{only}'."
         raise UsageError(message, "leave out --only to run them all.")
+    # Stopped like by Ctrl-C: processes ended, what was found kept.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    variants = WIDE if wide else VARIANTS
+    kept = State(Path(state), variants) if state else None
+    known = kept.results() if kept else {}
+    results = []
     with progress(len(names)) as step:
-        file = Path(state) if state else None
-        results = list(sweep(names, file, step, WIDE if wide else VARIANTS))
+        for result in sweep(names, known, variants):
+            if kept and result.model_type not in known:
+                kept.add(result)
+            results.append(result)
+            step(result.model_type)
     differs = any(result.status == "differs" for result in results)
     code = Exit.NO if differs else Exit.OK
     if as_json:

@@ -26,6 +26,7 @@ READERS = {
     "heads.Dbrx": "dbrx",
     "heads.Falcon": "falcon",
     "heads.GPTBigCode": "gpt_bigcode",
+    "heads.HiddenStates": "xlnet",
     "heads.JetMoe": "jetmoe",
     "heads.MiMoV2Flash": "mimo_v2_flash",
     "heads.MiniMaxM3": "minimax_m3_vl_text",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvsize.config import Config
+from kvsize.errors import ConfigError
 from kvsize.families import patterns
 from kvsize.families.decoder import Decoder
 from kvsize.layers import Layer, NoCache, ReferenceAttention, TokenTensor
@@ -192,3 +193,14 @@ class WithoutUsableCache(Decoder):
     def layer(self, config: Config, kind: str, index: int) -> Layer:
         """Nothing."""
         return NoCache(reason="the modeling code does not write to the cache")
+
+
+class HiddenStates(Decoder):
+    """XLNet keeps each layer's inputs (`mems`, modeling_xlnet.py), no keys and values."""
+
+    def layer(self, config: Config, kind: str, index: int) -> Layer:
+        """Raise ConfigError: there is no cache of keys and values to size."""
+        message = (
+            f"{config.where}: XLNet has no KV cache: it keeps the hidden states of its layers."
+        )
+        raise ConfigError(message, "there is nothing here for kvsize to size.")

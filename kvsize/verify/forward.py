@@ -27,6 +27,8 @@ GENERATING = (
     "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
     CAUSAL,
 )
+# Text decoders that generate, of classes whose own forward takes no cache.
+DECODERS = {"BlipForConditionalGeneration": "BlipTextLMHeadModel"}
 # Ids below FIRST_ID are special in many vocabularies, and those from TOP_ID on in the toys'.
 FIRST_ID, TOP_ID = 5, 80
 CACHE_KEYWORDS = ("cache", "past_key_values", "cache_params", "state", "mems")
@@ -47,7 +49,7 @@ def model_types() -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for mapping in GENERATING:
-        for model_type, names in getattr(modeling_auto, mapping).items():
+        for model_type, names in getattr(modeling_auto, mapping, {}).items():
             found.setdefault(model_type, class_name(names))
     causal = getattr(modeling_auto, CAUSAL)
     types = [model_type for mapping in SEQ2SEQ for model_type in getattr(modeling_auto, mapping)]
@@ -62,10 +64,21 @@ def candidates(config: Any, model_type: str) -> Iterator[tuple[str, Any, str]]:
     """
     text = config.get_text_config(decoder=True)
     name = model_types()[model_type]
+    if hasattr(config, "thinker_config"):
+        # What generates text is a class of its own; the whole has no forward.
+        thinker = name.replace("ForConditionalGeneration", "ThinkerForConditionalGeneration")
+        yield "thinker", config.thinker_config, thinker
+        return
+    if name in DECODERS:
+        yield "text decoder", text, DECODERS[name]
+        return
     whole = isinstance(config, getattr(transformers, name).config_class)
     yield ("whole", config, name) if whole else ("text decoder", text, name)
+    if not whole:
+        yield "whole", config, name
     causal = getattr(modeling_auto, CAUSAL)
-    if text is not config and text.model_type in causal:
+    # An encoder-decoder's decoder alone has another cache than the whole.
+    if text is not config and text.model_type in causal and not config.is_encoder_decoder:
         yield "text decoder", text, class_name(causal[text.model_type])
 
 
@@ -104,6 +117,32 @@ def _cache_keyword(model: Any) -> str | None:
     """The name of the forward's argument for the cache, where it states one."""
     parameters = inspect.signature(model.forward).parameters
     return next((key for key in CACHE_KEYWORDS if key in parameters), None)
+
+
+def _images(model: Any, ids: torch.Tensor) -> dict[str, Any]:
+    """What a class demands beside text: images, of no tokens where that can be.
+
+    Images that lie in the prompt take up its tokens; these leave the text as it is.
+    """
+    config, batch = model.config, len(ids)
+    match type(model).__name__:
+        case "Kosmos2ForConditionalGeneration":
+            width = config.text_config.embed_dim
+            none = torch.zeros((batch, 0, width))
+            return {"image_embeds": none, "image_embeds_position_mask": torch.zeros_like(ids)}
+        case "IdeficsForVisionText2Text":
+            seen = torch.zeros((batch, 1, 4, config.vision_config.embed_dim))
+            mask = torch.ones((*ids.shape, 1), dtype=torch.long)
+            return {"image_encoder_embeddings": seen, "image_attention_mask": mask}
+        case "VoxtralRealtimeForConditionalGeneration":
+            tokens = ids.shape[1] * config.downsample_factor
+            return {
+                "encoder_inputs_embeds": torch.zeros(
+                    (batch, tokens, config.audio_config.hidden_size)
+                )
+            }
+        case _:
+            return {}
 
 
 class Runner:
@@ -179,7 +218,11 @@ class Runner:
             keywords[self.cache_keyword] = cache
         output = self._forward(ids, keywords)
         returned = (output.get(key) for key in CACHE_KEYWORDS)
-        return output, next((found for found in returned if found is not None), cache)
+        found = next((made for made in returned if made is not None), cache)
+        if cache is not None and getattr(found, "self_attention_cache", None) is cache:
+            # BLIP pairs what it is given with a cache of the image, which is empty without one.
+            found = cache
+        return output, found
 
     def greedy(self, prompt: int, new: int, *, cached: bool) -> list[list[int]]:
         """The ids that greedy decoding emits, with the cache or by reading everything anew."""
@@ -196,6 +239,7 @@ class Runner:
         return [[int(token) for token in row] for row in ids[:, prompt:]]
 
     def _forward(self, ids: torch.Tensor, keywords: dict[str, Any]) -> Any:
+        keywords |= _images(self.model, ids)
         if self.encoder is None:
             keywords["input_ids"] = ids
         else:

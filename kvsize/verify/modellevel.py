@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from kvsize.engines.options import Request
@@ -23,31 +24,37 @@ from kvsize.verify.reading import read_cache
 from kvsize.verify.records import HeldLayer, first_difference
 from kvsize.verify.shrinking import shrunk
 
-# Tokens decoded one by one, and of the greedy decoding.
-STEPS, GREEDY = 3, 4
+# Tokens of the greedy decoding.
+GREEDY = 4
 # Float32 weights may take this share of the free RAM.
 WEIGHTS_SHARE = 2
 
 
-def verify_model(model: Model, request: Request, *, full_depth: bool) -> Evidence:
+def verify_model(model: Model, request: Request, *, steps: int, full_depth: bool) -> Evidence:
     """Run the model's architecture on the CPU in float32 and compare its cache, layer by layer.
 
+    The last `steps` tokens are fed one by one.
     Raises ConfigError where transformers has no class for the model, UsageError where its weights
     do not fit in RAM.
     """
     if request.options.get("cache", "dynamic") not in {"dynamic", "static"}:
         message = "the model level runs dynamic and static caches."
         raise UsageError(message, "use --level cache for the others.")
+    if request.kv_dtype not in {"auto", "float32"}:
+        message = f"the model level runs in float32, not in {request.kv_dtype}."
+        raise UsageError(message, "leave out --kv-dtype, or use --level cache.")
     model_type = str(model.root.raw.get("model_type") or "")
     if model_type not in forward.model_types():
         message = f"transformers has no generating class for '{model_type}'."
         raise ConfigError(message, "use --level cache, or a model type that transformers runs.")
+    transformers.logging.set_verbosity_error()
     raw, depth = shrunk(model, full_depth=full_depth)
     small = load(raw)
     runner = _runner(raw, model_type, request.sequences)
-    request = _settled(request, small)
+    prompt = max(request.context - steps, 1)
+    request = _settled(request, small, prompt)
     form = form_of(small, request)
-    real = _run(runner, form)
+    real = _run(runner, form, prompt)
     predicted = tensors(small, request)
     evidence = Evidence(
         level="model",
@@ -66,15 +73,29 @@ def verify_model(model: Model, request: Request, *, full_depth: bool) -> Evidenc
         compared_layers=depth,
         all_layers=len(model.layers),
     )
-    if depth < len(model.layers):
-        evidence.notes.append(
-            f"{depth} of {len(model.layers)} layers were built, which hold every kind of layer "
-            "the model has; vocabulary, MLPs and experts are small, widths of the cache as "
-            "published."
-        )
+    evidence.notes += _notes(small, form, depth, len(model.layers))
     evidence.failures += _guard(small, real, form)
     evidence.failures += _decoding(runner, evidence)
     return evidence
+
+
+def _notes(small: Model, form: Form, depth: int, layers: int) -> Iterator[str]:
+    """What was left out, and what too short a context leaves unseen."""
+    if depth < layers:
+        built = "was" if depth == 1 else "were"
+        kinds = "all layers are alike" if depth == 1 else "every kind of layer is among them"
+        yield (
+            f"{depth} of {layers} layers {built} built: {kinds}. Vocabulary, MLPs and experts are "
+            "small; the cache's widths are as published."
+        )
+    longest = max(
+        (getattr(layer, "sliding_window", None) or 0 for layer in small.layers), default=0
+    )
+    if form.tokens <= longest and form.cache == "dynamic":
+        yield (
+            f"the window of {longest} tokens was not filled by {form.tokens}: "
+            f"--ctx {longest + form.tokens} does."
+        )
 
 
 def _runner(raw: dict[str, Any], model_type: str, batch: int) -> forward.Runner:
@@ -110,10 +131,9 @@ def _check_ram(config: Any, name: str) -> None:
         raise UsageError(message, "use --level cache, which needs none.")
 
 
-def _settled(request: Request, small: Model) -> Request:
+def _settled(request: Request, small: Model, prompt: int) -> Request:
     """Float32, as run, with the prompt stated and room for it in a static cache."""
     options = {**request.options}
-    prompt = max(request.context - STEPS, 1)
     if small.root.flag("is_encoder_decoder"):
         options["encoder_tokens"] = _encoder_tokens()
     else:
@@ -129,11 +149,10 @@ def _encoder_tokens() -> int:
     return ENCODER_TOKENS
 
 
-def _run(runner: forward.Runner, form: Form) -> list[HeldLayer]:
+def _run(runner: forward.Runner, form: Form, prompt: int) -> list[HeldLayer]:
     """Prompt, then single tokens; the cache as it is in the end."""
     learned = getattr(runner.model.config, "prompt_length", 0)
     total = form.tokens - (learned if form.tokens > learned else 0)
-    prompt = max(total - STEPS, 1)
     cache = runner.cache(form.cache, form.max_cache_len)
     ids = runner.ids(total)
     _, cache = runner.feed(ids[:, :prompt], 0, cache)

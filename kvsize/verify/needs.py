@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from importlib.util import find_spec
 
 from kvsize.errors import MissingExtra
@@ -17,3 +18,19 @@ def require() -> None:
             "not installed."
         )
         raise MissingExtra(message, "pip install 'kvsize[verify]'")
+
+
+def require_architectures() -> None:
+    """Raise MissingExtra where transformers is too old to build architectures made small.
+
+    Its config classes must state their sections (`sub_configs_defaults`): 5.24.0 does, 5.13.1 and
+    4.57.6 do not.
+    """
+    from transformers import PretrainedConfig
+
+    if not hasattr(PretrainedConfig, "sub_configs_defaults"):
+        message = (
+            f"transformers {version('transformers')} is installed, whose configs do not state "
+            "their sections: no architecture can be made small with it."
+        )
+        raise MissingExtra(message, "pip install -U transformers, or use --level cache.")

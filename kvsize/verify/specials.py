@@ -53,11 +53,14 @@ def token_map(image: int = 100) -> dict[str, Any]:
     return {"vocabulary_map": {"<image>": image, "<s>": 1}}
 
 
+# A tower's width, and heads that divide it.
+NARROW = {"hidden_size": 32, "num_attention_heads": 2}
 LINEAR, FULL = "linear_attention", "full_attention"
 
 SPECIAL: dict[str, Special] = {
     "apertus1p5": lambda _: {
-        "audio_config": {"codebook_dim": 32},
+        "vision_config": {"codebook_size": 10},
+        "audio_config": {"codebook_dim": 32, "codebook_size": 30},
         "audio_token_offset": 90,
         "image_token_offset": 80,
     },
@@ -66,10 +69,15 @@ SPECIAL: dict[str, Special] = {
         "attn_layer_indices": [1],
         **mamba_heads(d, "mamba_n_heads", "mamba_d_head"),
     },
+    "blt": lambda _: {"encoder_hash_byte_group_vocab": 100},
     "chameleon": lambda _: token_map(),
     "codegen": lambda _: {"rotary_dim": 8},
     "cohere_compass_text": lambda _: per_layer_rope("sliding_attention", FULL),
     "cosmos3_edge_text": sections,
+    "dbrx": lambda d: {
+        "attn_config": {"rope_theta": 10000.0, "clip_qkv": 8, "kv_n_heads": d.kv_heads}
+    },
+    "deepseek_ocr2_text": lambda d: {"mlp_layer_types": kinds(d, "dense", "sparse")},
     "dia": lambda _: {
         "decoder_config": {
             "cross_hidden_size": 32,
@@ -92,6 +100,10 @@ SPECIAL: dict[str, Special] = {
         "swa_head_dim": 22,
         "swa_qk_nope_head_dim": 16,
         "swa_v_head_dim": 18,
+    },
+    "dots3_note": lambda d: {
+        "vision_config": {**NARROW, "adapter_in_dim": 32, "adapter_out_dim": d.hidden or 5120},
+        "audio_config": {**NARROW, "adapter_input_size": 32, "adapter_out_dim": d.hidden or 5120},
     },
     "dots3_note_audio_encoder": lambda _: {"per_layer_config": {}},
     "dots3_note_vision_encoder": lambda _: {"per_layer_config": {}},
@@ -122,7 +134,12 @@ SPECIAL: dict[str, Special] = {
         "window_size": d.window or 256,
     },
     "gptj": lambda _: {"rotary_dim": 8},
-    "granite4_vision": lambda _: {"deepstack_layer_map": [], "spatial_target_layers": []},
+    "granite4_vision": lambda _: {
+        "deepstack_layer_map": [],
+        "spatial_target_layers": [],
+        "vision_config": {"hidden_size": 64},
+        "downsample_rate": "1/2",
+    },
     "granite_docling": lambda d: {"vision_config": {"out_hidden_size": d.hidden or 64}},
     "granitemoehybrid": lambda d: {
         "layer_types": kinds(d, "mamba", "attention", default=32),
@@ -150,7 +167,7 @@ SPECIAL: dict[str, Special] = {
         "adapter_config": {"vision_feature_layer": [1, 0]},
     },
     "moonshine_streaming": lambda d: {
-        "num_key_value_heads": d.kv_heads,
+        "num_key_value_heads": d.heads,
         "encoder_config": {"hidden_size": d.hidden, "num_attention_heads": d.heads},
     },
     "muse_spark": lambda d: {"audio_config": {"out_hidden_size": d.hidden}},
@@ -178,8 +195,10 @@ SPECIAL: dict[str, Special] = {
     },
     "reformer": lambda d: {"is_decoder": True, "axial_pos_embds_dim": [16, (d.hidden or 64) - 16]},
     "speech-encoder-decoder": lambda _: {
-        "decoder": {"is_decoder": True, "add_cross_attention": True}
+        "encoder": {"num_conv_pos_embedding_groups": 1},
+        "decoder": {"is_decoder": True, "add_cross_attention": True},
     },
+    "speecht5": lambda _: {"num_conv_pos_embedding_groups": 1},
     "step3p7_text": lambda d: {
         "sliding_window": d.window,
         **per_layer_rope("sliding_attention", FULL),
@@ -188,6 +207,8 @@ SPECIAL: dict[str, Special] = {
     "vision-encoder-decoder": lambda _: {
         "decoder": {"is_decoder": True, "add_cross_attention": True}
     },
+    # Its query width is rounded up to 64 in the cache alone.
+    "xlstm": lambda d: {"hidden_size": 128 * (d.heads or 8)},
     "xmod": lambda _: {"languages": ["en_XX"], "default_language": "en_XX"},
     "zamba": lambda d: {
         "mamba_dt_rank": 4,

@@ -79,13 +79,14 @@ def sweep_text(results: Sequence[Result]) -> str:
         for status in ("exact", "differs", "not built")
     }
     total = ", ".join(f"{count} {status}" for status, count in counts.items())
-    comparisons = sum(result.exact for result in results)
+    comparisons = sum(sum(result.exact.values()) for result in results)
     version = versions()["transformers"]
     lines += ["", f"{total}: {comparisons:,} exact comparisons with transformers {version}."]
     return "\n".join(lines) + "\n"
 
 
 def _told(result: Result) -> str:
-    if result.status == "exact":
-        return f"exact in {result.exact} comparisons"
-    return f"{result.status}: {result.reason}"
+    if result.status != "exact":
+        return f"{result.status}: {result.reason}"
+    counts = ", ".join(f"{count} {kind}" for kind, count in result.exact.items())
+    return f"exact: {counts}" + (f"; {result.reason}" if result.reason else "")
