@@ -192,3 +192,15 @@ def test_every_column_in_every_format(format_name):
 def test_every_column_is_documented():
     page = (Path(__file__).parents[1] / "docs" / "cli.md").read_text("utf-8")
     assert [column.name for column in COLUMNS if f"`{column.name}`" not in page] == []
+
+
+def test_rows_that_would_look_alike_are_told_apart(capsys):
+    asked = ("llama-3.1-8b", "--ctx", "8k,32k", "--batch", "1,2", "--columns", "model,total")
+    assert run(capsys, *asked).out.splitlines() == [
+        "model         context  batch  whole batch",
+        "llama-3.1-8b    8,192      1     1.00 GiB",
+        "llama-3.1-8b    8,192      2     2.00 GiB",
+        "llama-3.1-8b   32,768      1     4.00 GiB",
+        "llama-3.1-8b   32,768      2     8.00 GiB",
+    ]
+    assert run(capsys, *asked, "--format", "csv").out.splitlines()[0] == "model,total_bytes"

@@ -198,6 +198,7 @@ COLUMNS = (
     _bytes("mha", "MHA formula", "mha_bytes"),
     _bytes("allocated", "allocated", "allocated_bytes"),
     _bytes("prefill", "after prefill", "prefill_bytes"),
+    _bytes("peak", "peak", "peak_bytes"),
     Column("groups", "kinds of layer", _groups, "groups"),
     _count("layers", "layers", "layers"),
     _count("heads", "query heads", "num_attention_heads"),

@@ -34,7 +34,7 @@ class Layout:
         if look.columns is None:
             self._whole(report, look.unit)
         else:
-            self._choose(look.columns or _called_for(report))
+            self._choose(_telling(report, look.columns) or _called_for(report))
             for row in report.rows:
                 self._add(self._cells(row, look.unit), part=False)
 
@@ -105,6 +105,18 @@ def _called_for(report: Report) -> tuple[Column, ...]:
         if column.name == "model" or not _same(report.rows, full)
     ]
     return (*facts, *_figures(report))
+
+
+def _telling(report: Report, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """`columns`, and before their figures the context or batch without which rows look alike."""
+    missing = [
+        column
+        for column in COLUMNS
+        if columns and column.name in {"context", "batch"} and column not in columns
+        if len({column.text(row, None) for row in report.rows}) > 1
+    ]
+    first = next((index for index, each in enumerate(columns) if each.figure), len(columns))
+    return (*columns[:first], *missing, *columns[first:])
 
 
 def _same(rows: tuple[Row, ...], text: Callable[[Row], str]) -> bool:
