@@ -207,6 +207,14 @@ def test_rst_shows_every_name_as_it_is(name):
     assert rst_rows(drawn("rst", named(name), columns=CHOSEN))[1][0] == stripped
 
 
+@pytest.mark.parametrize("name", ["org/name@main", "https://hf.co/a"])
+def test_rst_makes_no_links(name):
+    nodes = pytest.importorskip("docutils.nodes")
+    source = drawn("rst", named(name), columns=CHOSEN)
+    assert rst_rows(source)[1][0] == name
+    assert not list(read(source).findall(nodes.reference))
+
+
 def test_rst_escapes_no_more_than_it_must():
     assert rst.escape("hub-id/head_dim 52 × a:b, c") == "hub-id/head_dim 52 × a:b, c"
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from kvsize.report import Report
 
 REMARKS = True
-# Markup inside a line: emphasis, literals, substitutions, references, a literal block's sign.
-_INLINE = re.compile(r"[\\*`|]|_(?![^\W_])|(?<=:):")
+# Markup inside a line: emphasis, literals, substitutions, references, a literal block's sign, and
+# addresses, which docutils makes links of (org/name@main would be somebody's mail).
+_INLINE = re.compile(r"[\\*`|@]|_(?![^\W_])|(?<=:):|:(?=//)")
 # What starts a block of another kind: bullets, enumerators, fields, options, quotes, directives.
 _BLOCK = re.compile(r"[!-/:-@\[-`{-~•‣⁃]|\w+[.)](?:\s|$)")
 
