@@ -23,11 +23,16 @@ CONFIG = {
 }
 MODELS = "# what we serve\nllama-3.1-70b\nqwen3-32b   # chat\n\ngemma-3-27b\n"
 
+PAGE = """\
+<!-- kvsize:value llama-3.1-70b ctx=32k total -->10.00 GiB<!-- /kvsize:value --> in all.
+"""
+
 
 def furnish(folder: Path) -> Path:
     """Put there a config.json, a models.txt, and the command itself."""
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     (folder / "models.txt").write_text(MODELS, encoding="utf-8")
+    (folder / "page.md").write_text(PAGE, encoding="utf-8")
     (folder / "kvsize").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kvsize "$@"\n', "utf-8")
     (folder / "kvsize").chmod(0o755)
     return folder

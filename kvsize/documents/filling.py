@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Commands that print a table for a document, and take --format.
 _TABLES = ("size", "table", "diff", "explain", "fit")
+_WITH_COLUMNS = ("size", "table")
 # Where the text goes is the document's business.
 _FORBIDDEN = ("--output", "--copy", "--json", "--help", "-h")
 
@@ -38,6 +39,9 @@ def _table(words: Sequence[str], dialect: Dialect) -> str:
     elif chosen not in dialect.formats:
         msg = f"--format {chosen} cannot stand in {dialect.name}."
         raise UsageError(msg, f"leave it out, or use {' or '.join(dialect.formats)}.")
+    command = words[0] if words[0] in commands.names() else "size"
+    if command in _WITH_COLUMNS and _value_of(words, "--columns") is None:
+        words = [*words, "--columns", "auto"]  # the table alone
     return _said(words)
 
 

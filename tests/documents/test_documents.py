@@ -10,13 +10,11 @@ from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsize import output
 from kvsize.documents.blocks import blocks
 from kvsize.documents.current import document
 from kvsize.documents.dialects import DIALECTS, dialect_of
 from kvsize.errors import Exit, UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
 MARKDOWN, MDX, RST = DIALECTS
 OPEN = "<!-- kvsize: llama-3.1-70b --ctx 32k --columns model,sequence -->"
 TABLE = "| model | per sequence |\n| :--- | ---: |\n| llama-3.1-70b | 10.00 GiB |\n"
@@ -228,27 +226,6 @@ def test_all_outside_the_markers_is_kept(before, after, tmp_path_factory):
     assert found.new.endswith(f"{CLOSE}\n\n{after}")
     write(file, found.new)
     assert document(file).stale == 0
-
-
-PAGES = sorted(
-    str(page.relative_to(ROOT)) for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))
-)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_our_own_pages_are_current(page, monkeypatch, request):
-    """`pytest tests/documents --update` writes them."""
-    monkeypatch.chdir(ROOT)
-    found = document(page)
-    if request.config.getoption("--update"):
-        output.replace(ROOT / page, found.new)
-    else:
-        assert found.diff() == ""
-
-
-def test_our_own_pages_use_it():
-    assert document(str(ROOT / "README.md")).filled == 2
-    assert document(str(ROOT / "docs/documents.md")).filled == 2
 
 
 # -- what is wrong -----------------------------------------------------------------------------
