@@ -16,7 +16,7 @@ from command import run
 from kvsize.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytest.importorskip("torch")
@@ -30,6 +30,14 @@ pytestmark = pytest.mark.conformance
 
 LIMITS = workers.Limits(seconds=30, memory_bytes=8 << 30)
 PLAIN = {"plain": variants.VARIANTS["plain"]}
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """The command takes SIGTERM over, which in a test is pytest's process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def case(status: str, name: str = "whole, dynamic 5+3", detail: str = "") -> dict[str, str]:
@@ -302,7 +310,7 @@ def test_a_difference_is_exit_code_1(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     file = tmp_path / "state.jsonl"
-    command = [sys.executable, "-m", "kvsize", "verify", "--all", "--only", "gpt"]
+    command = [sys.executable, "-m", "kvsize", "verify", "--all", "--only", "gpt_"]
     command += ["--state", str(file), "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
@@ -311,13 +319,13 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, number: signal.Signals) -> N
         while not (file.exists() and file.read_text()) and time.monotonic() < until:
             time.sleep(0.05)
         first.send_signal(number)
-        out, err = first.communicate(timeout=60)
+        out, err = first.communicate(timeout=100)
     assert (first.returncode, out) == (Exit.INTERRUPTED, "")
     assert "Traceback" not in err
     before = file.read_text()
     done = [json.loads(line)["model_type"] for line in before.splitlines()]
-    assert 0 < len(done) < 9
-    second = subprocess.run(command, capture_output=True, check=False, timeout=200)
+    assert 0 < len(done) < 5
+    second = subprocess.run(command, capture_output=True, check=False, timeout=400)
     assert second.returncode == 0
     found = [result["model_type"] for result in json.loads(second.stdout)["types"]]
     assert found[: len(done)] == sorted(done)
