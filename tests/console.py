@@ -29,10 +29,12 @@ PAGE = """\
 
 
 def furnish(folder: Path) -> Path:
-    """Put there a config.json, a models.txt, and the command itself."""
+    """Put there a config.json, a models.txt, two documents, and the command itself."""
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     (folder / "models.txt").write_text(MODELS, encoding="utf-8")
-    (folder / "page.md").write_text(PAGE, encoding="utf-8")
+    (folder / "docs").mkdir(exist_ok=True)
+    for page in ("README.md", "docs/page.md"):
+        (folder / page).write_text(PAGE, encoding="utf-8")
     (folder / "kvsize").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kvsize "$@"\n', "utf-8")
     (folder / "kvsize").chmod(0o755)
     return folder
