@@ -65,7 +65,9 @@ def _read(path: Path) -> Document:
         msg = f"{shown} cannot be read: {error.strerror}."
         raise UsageError(msg, f"name a {NAME} or a pyproject.toml: --config FILE.") from error
     except UnicodeDecodeError as error:
-        raise FileError(shown, 0, "it is not UTF-8.", "TOML files are UTF-8; save it as such.") from error
+        raise FileError(
+            shown, 0, "it is not UTF-8.", "TOML files are UTF-8; save it as such."
+        ) from error
     try:
         parsed = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -27,7 +27,9 @@ _HUB_ID = re.compile(r"[^/@:]+/[^/@:]+(@.*)?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _AGAIN = "`kvsize check --lock` writes it anew."
-_HEADER = "# The config.json of each Hub model, as `kvsize check --lock` found it. Commit this file.\n"
+_HEADER = (
+    "# The config.json of each Hub model, as `kvsize check --lock` found it. Commit this file.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)

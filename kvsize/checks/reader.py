@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOP = ("check", "defaults")
 _CHECK_KEYS = (*(key.name for key in CHECK), "expect")
 _EXPECT_KEYS = tuple(key.name for key in EXPECT)
-_DEFAULT_KEYS = tuple(key.name for key in CHECK if key.name not in {"name"})
+_DEFAULT_KEYS = tuple(key.name for key in CHECK if key.name != "name")
 # Stating a memory twice, or what a stated cache memory leaves nothing to say about.
 _APART = (
     ("gpu", "gpu_memory"),

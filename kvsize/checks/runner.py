@@ -49,6 +49,11 @@ def _held(check: Check, model: Model, notes: tuple[str, ...]) -> Outcome:
     return Outcome(check, _subject(check, row, answer), tuple(assertions), notes=notes)
 
 
+def figures(check: Check, model: Model) -> dict[str, object]:
+    """The figures that a check can pin, under their names."""
+    return _figures(_row(check, model, _answer(check, model) if check.has_memory else None))
+
+
 def context_of(check: Check, model: Model) -> int:
     """The context a check asks about: its own, else the model's limit."""
     return int(check.asked.get("ctx") or model.context_limit or _SHORT_CONTEXT)
@@ -62,7 +67,11 @@ def _answer(check: Check, model: Model) -> Answer:
     text = {name: str(value) for name, value in check.asked.items()}
     machine = typed.machine(
         model,
-        *(text.get(name, "") for name in ("gpu", "gpu_memory", "kv_memory", "weights", "reserve")),
+        text.get("gpu", ""),
+        text.get("gpu_memory", ""),
+        text.get("kv_memory", ""),
+        text.get("weights", ""),
+        text.get("reserve", ""),
         text.get("memory_fraction", ""),
     )
     question = typed.question(
