@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from kvsize.advice import refuse_guesses
@@ -170,7 +171,7 @@ def _compared(name: str, wanted: Any, found: Any) -> tuple[bool, str]:
     if name == "fits":
         return found is wanted, ""
     if found is None:
-        return False, "there is no such figure for this model and deployment."
+        return False, "There is no such figure for this model and deployment."
     if name == "min_headroom" and isinstance(wanted, str):
         return found >= Fraction(wanted[:-1].strip()), ""
     if name.startswith("max_"):
@@ -179,7 +180,7 @@ def _compared(name: str, wanted: Any, found: Any) -> tuple[bool, str]:
         short = wanted - found
         size = format_bytes(short) if name == "min_headroom" else format_tokens(short)
         return found >= wanted, f"{size} too few." if name != "min_headroom" else f"{size} short."
-    return found == wanted, f"the figure is pinned, and has changed{_by(wanted, found)}."
+    return found == wanted, f"The figure is pinned, and has changed{_by(wanted, found)}."
 
 
 def _by(wanted: Any, found: Any) -> str:
@@ -201,9 +202,10 @@ def _why(name: str, reason: str, answer: Answer) -> str:
 
 
 def _at_worst(answer: Answer) -> str:
-    if answer.budget.exact:
+    ends = answer.budget.range_bytes
+    if ends[0] == ends[1]:
         return ""
-    low, high = (format_bytes(size) for size in answer.budget.range_bytes)
+    low, high = (format_bytes(size) for size in ends)
     return (
         f" The memory is an estimate, {low} to {high}, and a check holds only where it would at "
         "both ends; kv_memory or reserve states it."
@@ -214,7 +216,8 @@ def _found_text(name: str, value: object) -> str:
     if name == "fits" and value is None:
         return "not sure"
     if isinstance(value, Fraction):
-        return f"{float(value):.1f}%"
+        # Rounded down: what falls short of 10 % must not be shown as 10 %.
+        return f"{float(floor(value * 100) / 100):.2f}%"
     return shown(BY_NAME[name], value)
 
 
