@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from kvsize.checks.records import FileError
 from kvsize.errors import ConfigError, Exit, HubError, KvsizeError, UsageError
 from kvsize.loading import load
+from kvsize.many import load_many
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from kvsize.model import Model
@@ -54,7 +56,32 @@ class Models:
     strictly: bool = False
     renew: bool = False
     found: dict[str, Locked] = field(default_factory=dict)
+    _fetched: dict[str, Model | KvsizeError] = field(default_factory=dict)
     _loaded: dict[str, tuple[Model, tuple[str, ...]] | KvsizeError] = field(default_factory=dict)
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Read the models of `names` side by side, and what the Hub has now where that is told."""
+        wanted: list[str] = []
+        for name in dict.fromkeys(names):
+            entry = self._entry(name)
+            if entry is None:
+                wanted.append(name)
+                continue
+            hub_id, _, revision = name.partition("@")
+            wanted.append(f"{hub_id}@{entry.revision}")
+            if not self.offline and not _COMMIT.fullmatch(revision):
+                wanted.append(name)
+        read_now = load_many(wanted, offline=self.offline)
+        self._fetched.update(zip(wanted, read_now, strict=True))
+
+    def _entry(self, name: str) -> Locked | None:
+        return None if self.renew else (self.locked or {}).get(name)
+
+    def _read(self, name: str) -> Model:
+        found = self._fetched.get(name) or load(name, offline=self.offline)
+        if isinstance(found, KvsizeError):
+            raise found
+        return found
 
     def load(self, name: str) -> tuple[Model, tuple[str, ...]]:
         """The model, with what there is to note; raises KvsizeError as `kvsize.load` does."""
@@ -69,10 +96,10 @@ class Models:
         return found
 
     def _load(self, name: str) -> tuple[Model, tuple[str, ...]]:
-        entry = (self.locked or {}).get(name)
-        if entry is not None and not self.renew:
+        entry = self._entry(name)
+        if entry is not None:
             return self._at_lock(name, entry)
-        model = load(name, offline=self.offline)
+        model = self._read(name)
         if model.source != "hub" or not model.hub_id or not model.revision:
             return model, ()
         self.found[name] = Locked(model.revision, config_sha256(model.hub_id, model.revision))
@@ -85,7 +112,7 @@ class Models:
 
     def _at_lock(self, name: str, entry: Locked) -> tuple[Model, tuple[str, ...]]:
         hub_id, _, revision = name.partition("@")
-        model = load(f"{hub_id}@{entry.revision}", offline=self.offline)
+        model = self._read(f"{hub_id}@{entry.revision}")
         if config_sha256(hub_id, entry.revision) != entry.config_sha256:
             msg = f"{name}: the config.json of {entry.revision} is not the one in {NAME}."
             raise ConfigError(msg, f"see which of the two is right; {_AGAIN}")
@@ -101,7 +128,7 @@ class Models:
     def _changed(self, name: str, hub_id: str, entry: Locked) -> str:
         """A sentence where the branch has another config by now; empty where not, or unknown."""
         try:
-            newer = load(name)
+            newer = self._read(name)
         except HubError:
             return ""  # the locked commit was there; what the Hub would say now changes no figure
         except ConfigError:

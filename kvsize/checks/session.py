@@ -36,6 +36,7 @@ def of_file(file: str, manner: Manner) -> tuple[Report, int]:
     lock_file = document.path.with_name(lock.NAME)
     entries = None if manner.lock else lock.read(lock_file)
     models = lock.Models(entries, manner.offline, manner.locked, renew=manner.lock)
+    models.fetch(str(check.asked["model"]) for check in checks)
     outcomes = runner.run(checks, models)
     if manner.lock:
         _refuse_unread(outcomes)
