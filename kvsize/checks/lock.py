@@ -17,6 +17,7 @@ from kvsize.checks.records import FileError
 from kvsize.errors import ConfigError, Exit, HubError, KvsizeError, UsageError
 from kvsize.loading import load
 from kvsize.many import load_many
+from kvsize.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +63,7 @@ class Models:
     def fetch(self, names: Iterable[str]) -> None:
         """Read the models of `names` side by side, and what the Hub has now where that is told."""
         wanted: list[str] = []
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys(filter(is_hub_id, names)):
             entry = self._entry(name)
             if entry is None:
                 wanted.append(name)
@@ -71,7 +72,10 @@ class Models:
             wanted.append(f"{hub_id}@{entry.revision}")
             if not self.offline and not _COMMIT.fullmatch(revision):
                 wanted.append(name)
-        read_now = load_many(wanted, offline=self.offline)
+        if not wanted:
+            return
+        with progress(len(wanted)) as step:
+            read_now = load_many(wanted, offline=self.offline, step=step)
         self._fetched.update(zip(wanted, read_now, strict=True))
 
     def _entry(self, name: str) -> Locked | None:
@@ -147,7 +151,8 @@ class Changed(KvsizeError):
 
 def is_hub_id(name: str) -> bool:
     """Whether a model's name is a repo on the Hub whose config.json is read."""
-    return _HUB_ID.fullmatch(name) is not None and not name.lower().endswith((".gguf", ".json"))
+    path = name.startswith((".", "~")) or name.lower().endswith((".gguf", ".json"))
+    return not path and _HUB_ID.fullmatch(name) is not None
 
 
 def config_sha256(hub_id: str, revision: str) -> str:
