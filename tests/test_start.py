@@ -114,6 +114,8 @@ COMMANDS = {
     "plot llama-3.1-70b --ctx 1k:128k --out kv.html": {"plot.lines", "plot.chart", "plot.page"},
     "diff qwen3-32b qwen3.5-27b": {"comparison", "reasons", "explain", "render._diff"},
     "completion bash": set(),
+    "check --model llama-3.1-70b --ctx 32k --max-total 10GiB": {"checks.runner", "report"},
+    "check --schema": {"checks.schema"},
     "presets": {"listing"},
     "engines": {"listing"},
     "schema": {"listing"},
