@@ -212,7 +212,8 @@ def _steps(
         model = models[1]
         changes.append((f"model {rows[1].model}", ask, model))
     if any(own[0][word] != own[1][word] for word in ENGINE_WORDS):  # type: ignore[literal-required]
-        ask = {**own[1], "kv_dtype": ask["kv_dtype"]}
+        ask = own[1].copy()
+        ask["kv_dtype"] = own[0]["kv_dtype"]
         changes.append((f"engine {rows[1].engine} {rows[1].engine_version}", ask, model))
     if own[0]["kv_dtype"] != own[1]["kv_dtype"]:
         changes.append((f"dtype {rows[1].kv_dtype}", own[1], model))

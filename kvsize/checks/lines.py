@@ -68,11 +68,11 @@ def _table(parsed: dict[str, object], header: str, counts: dict[Path, int]) -> P
     names: list[str] = []
     level: object = parsed
     while isinstance(level, dict | list) and level:
-        if isinstance(level, list):
+        if isinstance(level, dict):
+            name, level = next(iter(level.items()))
+            names.append(name)
+        else:
             level = level[0]
-            continue
-        name, level = next(iter(level.items()))
-        names.append(name)
     path: Path = ()
     for name in names[:-1]:
         path = (*path, name)
@@ -102,7 +102,7 @@ class Lines:
     """The line of each key of a document."""
 
     def __init__(self, text: str) -> None:
-        self.statements = statements(text)
+        self.statements: list[Statement] = statements(text)
         self._of = {path: one for one in reversed(self.statements) for path in one.paths}
 
     def statement(self, path: Path) -> Statement | None:

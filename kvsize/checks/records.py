@@ -13,7 +13,8 @@ class FileError(UsageError):
     """A file of checks that cannot be meant, with the place."""
 
     def __init__(self, file: str, line: int, message: str, hint: str) -> None:
-        self.file, self.line = file, line
+        self.file: str = file
+        self.line: int = line
         place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
         self.bare = message
         super().__init__(f"{place}{message}", hint)

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "cuda", "cpu", "meta")
 LEVELS = ("cache", "model")
-CHOICES = {"--device": DEVICES, "--level": LEVELS, "--cache": ("dynamic", "static", "quantized")}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "--device": DEVICES,
+    "--level": LEVELS,
+    "--cache": ("dynamic", "static", "quantized"),
+}
 # Without --ctx: a cache's windows and pages show at 4k; a forward pass takes its time.
 CACHE_CONTEXT, MODEL_CONTEXT = 4096, 48
 EXAMPLES = """\b

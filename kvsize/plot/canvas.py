@@ -22,7 +22,7 @@ class Canvas:
     """Rows of characters, the lowest first."""
 
     def __init__(self, rows: int, columns: int) -> None:
-        self.cells = [[" "] * columns for _ in range(rows)]
+        self.cells: list[list[str]] = [[" "] * columns for _ in range(rows)]
 
     def put(self, column: int, row: int, mark: str) -> None:
         """One character."""
