@@ -44,15 +44,17 @@ class Scale:
 
     def __init__(self, chart: Chart, columns: int) -> None:
         self.columns = columns
-        self.least, self.most = chart.least_context, chart.most_context
-        self.low, high = octaves(*chart.extent())
-        span = high - self.low
-        self.octaves_a_row = max(1, ceil_div(span, _TALLEST))
-        self.rows_an_octave = max(1, min(_TALLEST // span, _ROWS_AN_OCTAVE))
-        self.rows = ceil_div(span, self.octaves_a_row) * self.rows_an_octave + 1
+        self.least: int = chart.least_context
+        self.most: int = chart.most_context
+        low, high = octaves(*chart.extent())
+        self.low: int = low
+        span = high - low
+        self.octaves_a_row: int = max(1, ceil_div(span, _TALLEST))
+        self.rows_an_octave: int = max(1, min(_TALLEST // span, _ROWS_AN_OCTAVE))
+        self.rows: int = ceil_div(span, self.octaves_a_row) * self.rows_an_octave + 1
         step = max(self.octaves_a_row, ceil_div(span, _TICKS))
-        self.byte_ticks = [2 ** (self.low + each) for each in range(0, span + 1, step)]
-        self.token_ticks = powers(self.least, self.most, columns // _COLUMNS_PER_TICK)
+        self.byte_ticks: list[int] = [1 << (low + each) for each in range(0, span + 1, step)]
+        self.token_ticks: list[int] = powers(self.least, self.most, columns // _COLUMNS_PER_TICK)
 
     def row(self, size_bytes: float) -> int:
         """The row of a figure."""
@@ -78,11 +80,11 @@ class EvenScale(Scale):
 
     def __init__(self, chart: Chart, columns: int) -> None:
         super().__init__(chart, columns)
-        self.top = max(1, chart.extent()[1])
+        self.top: int = max(1, chart.extent()[1])
         self.rows = _HEIGHT + 1
-        self.byte_ticks = even(self.top, _TICKS)
+        self.byte_ticks: list[int] = even(self.top, _TICKS)
         ticks = even(self.most, columns // _COLUMNS_PER_TICK)
-        self.token_ticks = [tick for tick in ticks if tick >= self.least]
+        self.token_ticks: list[int] = [tick for tick in ticks if tick >= self.least]
 
     def row(self, size_bytes: float) -> int:
         """The row of a figure."""

@@ -21,7 +21,7 @@ class State:
 
     def __init__(self, file: Path, variants: Iterable[str]) -> None:
         self.file = file
-        self.holds_for = {"versions": versions(), "variants": list(variants)}
+        self.holds_for: dict[str, object] = {"versions": versions(), "variants": list(variants)}
 
     def results(self) -> dict[str, Result]:
         """What an earlier run found; nothing where there is no file yet.
