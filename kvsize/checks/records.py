@@ -44,7 +44,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """One assertion: what was wanted and found, and why it does not hold where it does not."""
+    """One assertion: what was wanted and found, and why it does not hold where it does not.
+
+    `wanted` and `found` are for people, the `_value`s as a file would state them: bytes as integers,
+    a share of the memory as a percentage, None where nothing is known.
+    """
 
     key: str
     wanted: object
@@ -52,6 +56,8 @@ class Assertion:
     holds: bool
     reason: str = ""
     line: int = 0
+    wanted_value: object = None
+    found_value: object = None
 
 
 @dataclass(frozen=True, slots=True)

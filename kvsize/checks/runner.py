@@ -163,7 +163,8 @@ def _assertion(
         reason = _why(name, reason, answer)
     text = _found_text(name, value)
     line = check.lines.get(name, 0)
-    return Assertion(name, shown(key, wanted), text, holds, reason, line)
+    plain = float(value) if isinstance(value, Fraction) else value
+    return Assertion(name, shown(key, wanted), text, holds, reason, line, wanted, plain)
 
 
 def _compared(name: str, wanted: Any, found: Any) -> tuple[bool, str]:

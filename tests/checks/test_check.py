@@ -130,7 +130,7 @@ def test_each_assertion(
         said = run(capsys, "check", "--json")
         (assertion,) = json.loads(said.out)["checks"][0]["assertions"]
         assert (said.code, assertion["holds"]) == (code, code == 0)
-        assert assertion["found"] == found
+        assert assertion["found_text"] == found
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_an_estimate_holds_only_at_both_ends(
         (here / "kvsize.toml").write_text(check(text, expect=f"fits = {expected}"), "utf-8")
         said = run(capsys, "check", "--json")
         (assertion,) = json.loads(said.out)["checks"][0]["assertions"]
-        assert assertion["found"] == found
+        assert assertion["found_text"] == found
         assert said.code == int(expected != found)
 
 

@@ -89,7 +89,7 @@ def steps(here: Path, given: dict[str, str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("version", "installed"),
-    [("", "kvsize"), ("0.1.0", "kvsize==0.1.0"), (".", "/action")],
+    [("", "/action"), ("0.1.0", "kvsize==0.1.0"), (".", "/action")],
 )
 def test_the_action(version: str, installed: str, here: Path) -> None:
     code, said = steps(here, {"version": version, "working-directory": "repo"})

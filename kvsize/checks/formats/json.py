@@ -41,8 +41,10 @@ def _check(outcome: Outcome) -> dict[str, object]:
             {
                 "key": each.key,
                 "line": each.line or None,
-                "asked": each.wanted,
-                "found": each.found,
+                "asked": each.wanted_value,
+                "found": each.found_value,
+                "asked_text": each.wanted,
+                "found_text": each.found,
                 "holds": each.holds,
                 "reason": each.reason if not each.holds else "",
             }
