@@ -9,6 +9,11 @@ import tempfile
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure.
+settings.register_profile("kvsize", deadline=None)
+settings.load_profile("kvsize")
 
 _LOOPBACK = ("127.", "::1", "localhost")
 _connect, _connect_ex = socket.socket.connect, socket.socket.connect_ex

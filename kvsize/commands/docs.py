@@ -37,10 +37,11 @@ def command(
     <!-- kvsize:value llama-3.1-70b ctx=32k total -->…<!-- /kvsize:value -->. Markers in code are
     left alone. Nothing is written in any file where one of the blocks is wrong.
     """
+    from kvsize import commands
     from kvsize.documents.current import document
     from kvsize.output import write
 
-    found = [document(file, offline=offline) for file in dict.fromkeys(files)]
+    found = [document(file, commands, offline=offline) for file in dict.fromkeys(files)]
     stale = [each for each in found if each.stale]
     if check:
         return "".join(each.diff() for each in stale), "", Exit.NO if stale else Exit.OK

@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvsize.documents.blocks import blocks
 from kvsize.documents.code import lines
 from kvsize.documents.dialects import dialect_of
 from kvsize.documents.filling import filled
 from kvsize.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvsize.documents.filling import CommandLine
 
 _BOM = "\ufeff"
 _NO_NEWLINE = "\\ No newline at end of file"
@@ -36,8 +40,8 @@ class Document:
         )
 
 
-def document(file: str, *, offline: bool = False) -> Document:
-    """The document in `file`, its blocks answered; nothing is written.
+def document(file: str, commands: CommandLine, *, offline: bool = False) -> Document:
+    """The document in `file`, its blocks answered by `commands`; nothing is written.
 
     Raises UsageError, with file and line, for a wrong marker, a file that cannot be read or is not
     UTF-8, and whatever the command line in a marker raises.
@@ -47,7 +51,7 @@ def document(file: str, *, offline: bool = False) -> Document:
     parts, position, stale = [bom], 0, 0
     found = blocks(text, dialect, file)
     for block in found:
-        content = filled(block, dialect, file, offline=offline)
+        content = filled(block, dialect, file, commands, offline=offline)
         stale += content != text[block.start : block.end]
         parts += [text[position : block.start], content]
         position = block.end

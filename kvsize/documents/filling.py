@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kvsize import commands
 from kvsize.documents.blocks import told_at
 from kvsize.errors import KvsizeError, UsageError
 
@@ -21,18 +20,32 @@ _WITH_COLUMNS = ("size", "table")
 _FORBIDDEN = ("--output", "--copy", "--json", "--help", "-h")
 
 
-def filled(block: Block, dialect: Dialect, file: str, *, offline: bool) -> str:
+class CommandLine(Protocol):
+    """What answers a block: kvsize.commands, handed in because `docs` is one of its commands."""
+
+    def names(self) -> list[str]:
+        """The names of all commands."""
+        ...
+
+    def said(self, words: list[str]) -> object:
+        """What a command line returns: its output first; KvsizeError where it is wrong."""
+        ...
+
+
+def filled(
+    block: Block, dialect: Dialect, file: str, commands: CommandLine, *, offline: bool
+) -> str:
     """The text of a block as it is now; KvsizeError, with file and line, where it cannot be made."""
     words = [*block.words, "--offline"] if offline else list(block.words)
     try:
         if block.inline:
-            return _figure(words)
-        return _lines(_table(words, dialect), block)
+            return _figure(words, commands)
+        return _lines(_table(words, dialect, commands), block)
     except KvsizeError as error:
         raise told_at(error, file, block.line) from error
 
 
-def _table(words: Sequence[str], dialect: Dialect) -> str:
+def _table(words: Sequence[str], dialect: Dialect, commands: CommandLine) -> str:
     chosen = _value_of(words, "--format")
     if chosen is None:
         words = [*words, "--format", dialect.formats[0]]
@@ -42,10 +55,10 @@ def _table(words: Sequence[str], dialect: Dialect) -> str:
     command = words[0] if words[0] in commands.names() else "size"
     if command in _WITH_COLUMNS and _value_of(words, "--columns") is None:
         words = [*words, "--columns", "auto"]  # the table alone
-    return _said(words)
+    return _said(words, commands)
 
 
-def _figure(words: Sequence[str]) -> str:
+def _figure(words: Sequence[str], commands: CommandLine) -> str:
     """One cell: the column is the last word, the figure that of the only row."""
     *asked, column = words if words[-1] != "--offline" else [*words[:-2], words[-1], words[-2]]
     if len(asked) < 1 or column.startswith("-"):
@@ -54,7 +67,7 @@ def _figure(words: Sequence[str]) -> str:
     if _value_of(words, "--format") is not None or _value_of(words, "--columns") is not None:
         msg = "a figure has one column, the last word, and no format."
         raise UsageError(msg, "leave out --format and --columns.")
-    table = _said([*asked, "--columns", column, "--format", "markdown"]).splitlines()
+    table = _said([*asked, "--columns", column, "--format", "markdown"], commands).splitlines()
     rows = [line.strip("|").strip() for line in table[2:]]
     if len(rows) != 1:
         msg = f"a figure is one, and this asks for {len(rows)}."
@@ -62,7 +75,7 @@ def _figure(words: Sequence[str]) -> str:
     return rows[0]
 
 
-def _said(words: Sequence[str]) -> str:
+def _said(words: Sequence[str], commands: CommandLine) -> str:
     """The output of a command line; what does not start with a command's name is for `size`."""
     for word in words:
         name = word.partition("=")[0]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from command import run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvsize import commands
 from kvsize.documents.blocks import blocks
 from kvsize.documents.current import document
 from kvsize.documents.dialects import DIALECTS, dialect_of
@@ -41,7 +42,7 @@ def read(name: str) -> str:
 
 def filled(name: str, text: str) -> str:
     write(name, text)
-    return document(name).new
+    return document(name, commands).new
 
 
 # -- what is filled in -------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def test_check_shows_a_diff_and_writes_nothing(capsys):
 
 def test_the_diff_of_a_file_without_a_last_newline():
     write("a.md", f"{OPEN}{CLOSE}")
-    assert document("a.md").diff().splitlines()[3:5] == [
+    assert document("a.md", commands).diff().splitlines()[3:5] == [
         f"-{OPEN}{CLOSE}",
         "\\ No newline at end of file",
     ]
@@ -85,7 +86,7 @@ def test_figures_and_tables_of_one_file():
     text = f"{VALUE.format('')} {VALUE.format('?')}\n\n{OPEN}\nold\n{CLOSE}\n"
     new = f"{VALUE.format('10.00 GiB')} {VALUE.format('10.00 GiB')}\n\n{OPEN}\n\n{TABLE}\n{CLOSE}\n"
     assert filled("a.md", text) == new
-    assert (document("a.md").filled, document("a.md").stale) == (3, 3)
+    assert (document("a.md", commands).filled, document("a.md", commands).stale) == (3, 3)
 
 
 @pytest.mark.parametrize("value", ["--ctx 32k", "--ctx=32k", "ctx=32k"])
@@ -169,7 +170,7 @@ def test_another_format_that_the_document_shows():
 def test_code_and_prose_are_no_markers(text, capsys):
     write("a.md", text)
     assert run(capsys, "docs", "--check", "a.md") == (0, "", "")
-    assert document("a.md").filled == 0
+    assert document("a.md", commands).filled == 0
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,7 @@ def test_the_file_mode_and_a_symbolic_link_are_kept(tmp_path, capsys):
 TEXT = st.text(st.sampled_from("ab `~>-#*|<!{}/\\\n\r\t:.kvsize"), max_size=60)
 
 
+@settings(deadline=None)
 @given(before=TEXT, after=TEXT)
 def test_all_outside_the_markers_is_kept(before, after, tmp_path_factory):
     """Whatever stands around a block, only what is between its markers changes, and only once."""
@@ -216,7 +218,7 @@ def test_all_outside_the_markers_is_kept(before, after, tmp_path_factory):
     text = f"{before}\n\n{OPEN}\n{CLOSE}\n\n{after}"
     write(file, text)
     try:
-        found = document(file)
+        found = document(file, commands)
     except UsageError:  # the text around it made a wrong marker
         return
     if found.filled == 0:  # or code of it
@@ -225,7 +227,7 @@ def test_all_outside_the_markers_is_kept(before, after, tmp_path_factory):
     assert found.new.startswith(f"{before}\n\n{OPEN}")
     assert found.new.endswith(f"{CLOSE}\n\n{after}")
     write(file, found.new)
-    assert document(file).stale == 0
+    assert document(file, commands).stale == 0
 
 
 # -- what is wrong -----------------------------------------------------------------------------
@@ -303,7 +305,7 @@ def test_a_wrong_block_is_named_with_its_line_and_changes_nothing(text, capsys):
 def test_commands_that_print_no_table_are_refused():
     write("a.md", f"<!-- kvsize: presets -->\n{CLOSE}\n")
     with pytest.raises(UsageError, match=r"^a\.md:1: kvsize presets prints no table for documents"):
-        document("a.md")
+        document("a.md", commands)
 
 
 def test_a_figure_has_no_place_in_restructured_text():
@@ -311,7 +313,7 @@ def test_a_figure_has_no_place_in_restructured_text():
     with pytest.raises(
         UsageError, match=r"^a\.rst:1: reStructuredText has no comments inside a line"
     ):
-        document("a.rst")
+        document("a.rst", commands)
 
 
 def test_the_exit_code_is_that_of_the_wrong_block(capsys):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from command import run
 
+from kvsize import commands
 from kvsize.documents.current import document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +18,7 @@ def test_our_own_pages_are_current(capsys):
 
 
 def test_our_own_pages_have_blocks():
-    filled = {page.name: document(str(page)).filled for page in PAGES}
+    filled = {page.name: document(str(page), commands).filled for page in PAGES}
     assert {name: count for name, count in filled.items() if count} == {
         "README.md": 2,
         "documents.md": 2,
@@ -27,7 +28,7 @@ def test_our_own_pages_have_blocks():
 def test_a_table_stands_alone_unless_it_chooses_columns(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("<!-- kvsize: gemma-3-27b --ctx 8k -->\n<!-- /kvsize -->\n", "utf-8")
-    assert document(str(page)).new == (
+    assert document(str(page), commands).new == (
         "<!-- kvsize: gemma-3-27b --ctx 8k -->\n\n"
         "| model | context | per token | per sequence | as MHA |\n"
         "| :--- | ---: | ---: | ---: | ---: |\n"
