@@ -26,6 +26,9 @@ def tokens(text: str) -> tuple[int, ...]:
 def count(option: str, text: str) -> int:
     """A whole number of at least 1 given to `option`."""
     digits = text.strip().replace("_", "")
+    if digits.isascii() and digits.isdigit() and len(digits) > 9:
+        msg = f"{option} is {text.strip()}, which is more than anything has."
+        raise UsageError(msg, "write a whole number of at most nine digits.")
     if not (digits.isascii() and digits.isdigit() and 1 <= len(digits) <= 9 and int(digits)):
         msg = f"{option} is '{text}', and must be a whole number of at least 1."
         raise UsageError(msg, f"write {option} 1, or a larger whole number.")

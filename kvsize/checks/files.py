@@ -68,16 +68,24 @@ def _read(path: Path) -> Document:
         raise FileError(
             shown, 0, "it is not UTF-8.", "TOML files are UTF-8; save it as such."
         ) from error
+    return parsed(path, text)
+
+
+def parsed(path: Path, text: str) -> Document:
+    """The document that `text` is at `path`; FileError where it is no TOML or has no table of ours."""
+    shown = _shown(path)
+    if text.startswith("\ufeff"):
+        raise FileError(shown, 1, "it starts with a byte order mark.", "TOML has none; remove it.")
     try:
-        parsed = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
         told = str(error)
         hint = "correct the file; https://toml.io has the format."
         raise FileError(shown, 0, f"not TOML: {told[:1].lower()}{told[1:]}.", hint) from error
     root: tuple[str, ...] = ()
     if path.name == PYPROJECT:
-        root, parsed = ("tool", "kvsize"), _tool(shown, parsed)
-    return Document(path, shown, text, parsed, Lines(text), root)
+        root, content = ("tool", "kvsize"), _tool(shown, content)
+    return Document(path, shown, text, content, Lines(text), root)
 
 
 def _tool(shown: str, parsed: dict[str, Any]) -> dict[str, Any]:

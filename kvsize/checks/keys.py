@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kvsize.errors import UsageError
+from kvsize.errors import UsageError, printable
 from kvsize.units import format_tokens, parse_bytes, parse_tokens
 
 if TYPE_CHECKING:
@@ -191,4 +191,4 @@ def shown(key: Key, value: object) -> str:
         return format_exact(value) if key.role == "pin" else format_bytes(value)
     if isinstance(value, int):
         return format_tokens(value)
-    return str(value)
+    return printable(str(value))

@@ -102,6 +102,10 @@ def _check(place: _Place, table: object, defaults: dict[str, Any]) -> Check:
     _refuse_unknown(inner, expect, _EXPECT_KEYS)
     wanted = _values(inner, expect)
     lines = {name: inner.line(name) for name in wanted}
+    if asked["model"] == "-":
+        raise place.wrong(
+            "the check of a file cannot read standard input.", "name a preset, a Hub id or a path."
+        )
     asked["model"] = _from_file(str(asked["model"]), place.document.path)
     name = str(asked.get("name", asked["model"]))
     check = Check(name, asked, wanted, place.document.shown, place.line(), lines, place.path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvsize.checks import files, lock, reader, runner, update
 from kvsize.checks.formats import Report
 from kvsize.checks.records import Check, Outcome, exit_code
-from kvsize.errors import UsageError
+from kvsize.errors import Exit, UsageError
 from kvsize.output import write
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def _refuse_unread(outcomes: tuple[Outcome, ...]) -> None:
 
 def _updated(document: Document, outcomes: tuple[Outcome, ...], models: lock.Models) -> bool:
     """Write the pins that have changed; whether there were any."""
+    if exit_code(outcomes) > Exit.NO:
+        return False  # what could not be asked may be a slip in the file, which comes first
     changes: list[tuple[tuple[str | int, ...], object]] = []
     for each in outcomes:
         if each.error is not None or not update.pins(each.check.expect):
@@ -73,7 +75,9 @@ def _updated(document: Document, outcomes: tuple[Outcome, ...], models: lock.Mod
         model, _ = models.load(str(each.check.asked["model"]))
         changes += _changes(each.check, model)
     if changes:
-        write(update.updated(document, changes), str(document.path))
+        text = update.updated(document, changes)
+        reader.checks_of(files.parsed(document.path, text))  # never a file that is refused next
+        write(text, str(document.path))
     return bool(changes)
 
 

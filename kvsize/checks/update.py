@@ -34,11 +34,18 @@ def updated(document: Document, changes: Iterable[tuple[Path, object]]) -> str:
         _put(wanted, path, value)
         if statement is not None:
             text = _replaced(text, statement, str(path[-1]), value)
-    if tomllib.loads(text) != wanted:
+    if _read(text) != wanted:
         line = min(one[0].line for one in placed if one[0] is not None)
         msg = "a pinned figure is written in a way that cannot be rewritten in place."
         raise FileError(document.shown, line, msg, "write [check.expect] and one key a line.")
     return text
+
+
+def _read(text: str) -> object:
+    try:
+        return tomllib.loads(text)
+    except ValueError:  # a value of several lines, cut in two
+        return None
 
 
 def _replaced(text: str, statement: Statement, name: str, value: object) -> str:

@@ -10,7 +10,7 @@ from kvsize.api import size as size_of
 from kvsize.engines import engine as engine_called
 from kvsize.errors import EngineRefuses, KvsizeError, UsageError
 from kvsize.report import for_model
-from kvsize.units import parse_tokens
+from kvsize.units import format_tokens, parse_tokens
 
 if TYPE_CHECKING:
     from kvsize.advice import Ask
@@ -24,6 +24,8 @@ LEFT_OUT = "left out:"
 _LEAST, _UNLIMITED = 1024, 65536
 # What a page lets one choose from where the command line does not say; an engine has some of them.
 _SEQUENCES, _KV_DTYPES = (1, 4, 16, 64), ("fp8", "q8_0", "q4_0")
+# Beyond it axes have no words, and no model is made for a hundredth of it.
+_LONGEST = 2**30
 _RANGE_HINT = "write the smaller one first: --ctx 1k:1m."
 
 
@@ -171,6 +173,9 @@ def context_range(text: str, models: tuple[Model, ...]) -> tuple[int, int]:
     if least >= most:
         msg = f"--ctx {text} is an empty range."
         raise UsageError(msg, _RANGE_HINT)
+    if most > _LONGEST:
+        msg = f"--ctx goes to {format_tokens(most)} tokens, which no model is near."
+        raise UsageError(msg, f"draw up to {format_tokens(_LONGEST)} at most.")
     return least, most
 
 

@@ -363,3 +363,63 @@ def test_schema_and_reader_refuse(
 
 def test_schema_is_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "check", "--schema").out == generated()
+
+
+# -- what must not be lost or half-written -----------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            check("", expect='attention = """MHA"""'),
+            "kvsize.toml:6: a pinned figure is written in a way that cannot be rewritten in place.",
+        ),
+        (
+            check("sequences = 999999999", expect="total_bytes = 1").replace('"32k"', '"999999m"'),
+            "kvsize.toml:6: `total_bytes` is ",
+        ),
+        (
+            check("", expect="layers = 1") + '[[check]]\nmodel = "nope-7b"\nexpect.layers = 1\n',
+            "",
+        ),
+    ],
+)
+def test_update_writes_nothing_that_is_refused_next(
+    text: str, told: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "kvsize.toml").write_text(text, "utf-8")
+    said = run(capsys, "check", "--update")
+    assert said.code == 2
+    assert said.err.startswith(f"error: {told}" if told else "")
+    assert (here / "kvsize.toml").read_text("utf-8") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("\ufeff" + GOOD, "kvsize.toml:1: it starts with a byte order mark."),
+        ("a = " + "1" * 5000, "kvsize.toml: not TOML: exceeds the limit (4300 digits)"),
+        (
+            GOOD.replace('"llama-3.1-8b"', '"-"'),
+            "kvsize.toml:2: the check of a file cannot read standard input.",
+        ),
+    ],
+)
+def test_files_that_no_toml_reader_expects(
+    text: str, told: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "kvsize.toml").write_text(text, "utf-8")
+    said = run(capsys, "check")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: {told}")
+    assert len(said.err.splitlines()) == 2
+
+
+def test_a_summary_that_cannot_be_written_loses_no_annotation(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "nowhere" / "summary.md"))
+    (here / "kvsize.toml").write_text(check('name = "a\\u001bb"', expect="layers = 31"), "utf-8")
+    said = run(capsys, "check", "--format", "github")
+    assert said.code == 1
+    assert "::error file=kvsize.toml,line=6,title=a\\x1bb::layers: asked 31" in said.out
+    assert "\x1b" not in said.out

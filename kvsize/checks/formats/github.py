@@ -6,10 +6,12 @@ The escapes are those of the runner's workflow commands (actions/toolkit, core/s
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvsize.checks.formats import markdown, table
+from kvsize.errors import printable
 
 if TYPE_CHECKING:
     from kvsize.checks.formats import Report
@@ -25,7 +27,8 @@ def text(report: Report) -> str:
 def summarise(report: Report) -> None:
     """Append the Markdown table to the step's summary, where GitHub says it takes one."""
     if file := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(file).open("a", encoding="utf-8") as summary:
+        # The annotations matter more than a summary that cannot be written.
+        with suppress(OSError), Path(file).open("a", encoding="utf-8") as summary:
             summary.write(markdown.text(report))
 
 
@@ -57,7 +60,7 @@ def _annotations(file: str, outcome: Outcome) -> list[str]:
 
 def _annotation(level: str, file: str, line: int, title: str, message: str) -> str:
     properties = {"file": _from_root(file), "line": str(line)} if file else {}
-    properties["title"] = title
+    properties["title"] = printable(title)
     told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"::{level} {told}::{_data(message)}"
 
