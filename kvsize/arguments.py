@@ -83,5 +83,5 @@ def one(option: str, values: tuple[int, ...]) -> int | None:
     """The only value of an option that takes several elsewhere; None for none."""
     if len(values) > 1:
         msg = f"{option} takes one value here."
-        raise UsageError(msg, "explain one figure at a time.")
+        raise UsageError(msg, "give one of them.")
     return values[0] if values else None

@@ -353,7 +353,7 @@ FAILURES = [
         ["explain", "llama-3.1-70b", "--ctx", "1k,2k"],
         2,
         "--ctx takes one value here.",
-        "explain one figure at a time.",
+        "give one of them.",
     ),
     (
         ["explain", "llama-3.1-70b", "--format", "table"],

@@ -61,9 +61,9 @@ def command(
         typer.Option(
             "--cache",
             metavar="KIND",
-            help="dynamic, static, quantized; offloaded, offloaded_static (cuda).",
+            help="dynamic (default), static, quantized; offloaded, offloaded_static (cuda).",
         ),
-    ] = "dynamic",
+    ] = "",
     level: Annotated[
         str,
         typer.Option(
@@ -126,12 +126,12 @@ def command(
         if value not in legal:
             raise UsageError(f"{flag} is '{value}'.", f"use one of {', '.join(legal)}.")
     if everything == bool(model):
-        message = "verify takes one MODEL, or --all." if model else "no model is named."
+        message = "verify takes one MODEL, or --all." if model else "no model is named, nor --all."
         raise UsageError(message, "write `kvsize verify llama-3.1-8b`, or `kvsize verify --all`.")
     if not everything and (only or state or wide):
         message = "--only, --state and --wide belong to --all."
         raise UsageError(message, "write `kvsize verify --all --only llama --state verify.jsonl`.")
-    chosen = ctx or option or full_depth or (batch, cache, kv_dtype) != ("1", "dynamic", "auto")
+    chosen = ctx or option or full_depth or (batch, cache, kv_dtype) != ("1", "", "auto")
     if everything and chosen:
         message = "--all chooses contexts, batches, caches and dtypes itself."
         raise UsageError(message, "leave out all options but --only, --wide, --state and --json.")
@@ -165,6 +165,7 @@ def _one(
     from kvsize import arguments
     from kvsize.engines.options import Request
     from kvsize.loading import load
+    from kvsize.progress import progress
     from kvsize.verify.installed import installed_rules
 
     default = CACHE_CONTEXT if level == "cache" else MODEL_CONTEXT
@@ -186,7 +187,10 @@ def _one(
     from kvsize.verify import devices
     from kvsize.verify.cachelevel import verify_cache
 
-    return verify_cache(found, request, device=device, steps=count, gpu=devices.Cuda())
+    with progress(count + 1) as step:
+        return verify_cache(
+            found, request, device=device, steps=count, gpu=devices.Cuda(), step=step
+        )
 
 
 def _all(only: str, state: str, *, wide: bool, as_json: bool) -> Answer:

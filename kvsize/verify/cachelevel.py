@@ -13,17 +13,25 @@ from kvsize.verify.checks import check_gpu, check_watched
 from kvsize.verify.evidence import Evidence, rows, versions
 from kvsize.verify.filling import check_fillable
 from kvsize.verify.installed import installed_rules, note_on
-from kvsize.verify.measuring import Figures, fill, fill_gpu
+from kvsize.verify.measuring import Figures, Step, fill, fill_gpu, quiet
 from kvsize.verify.peaks import exactly, peaks
 from kvsize.verify.plan import Plan, plan_of
 from kvsize.verify.reading import read_cache, storage_by_device
 from kvsize.verify.records import first_difference
 
 
-def verify_cache(
-    model: Model, request: Request, *, device: str, steps: int, gpu: devices.Gpu
+def verify_cache(  # noqa: PLR0913 - all but the question is by name
+    model: Model,
+    request: Request,
+    *,
+    device: str,
+    steps: int,
+    gpu: devices.Gpu,
+    step: Step = quiet,
 ) -> Evidence:
     """Fill the real cache with `request.context` tokens, the last `steps` of them one by one.
+
+    `step` is called after the prompt and after each of them.
 
     Raises UsageError where the cache cannot be filled here, ConfigError where transformers has no
     class for the model, EngineRefuses where it refuses the settings.
@@ -48,11 +56,11 @@ def verify_cache(
         encoder_decoder=bool(model.root.flag("is_encoder_decoder")),
     )
     if chosen == "cuda":
-        figures |= fill_gpu(cache, plan, gpu)
+        figures |= fill_gpu(cache, plan, gpu, step)
         placed = storage_by_device(cache)
         figures |= {"cpu_bytes": placed.pop("cpu", 0), "device_bytes": sum(placed.values())}
     else:
-        figures |= fill(cache, plan, chosen)
+        figures |= fill(cache, plan, chosen, step)
     about = {"kind": chosen} | (gpu.describe() if chosen == "cuda" else {})
     evidence = _compared(cache, plan, about)
     evidence.figures |= figures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,18 +15,28 @@ from kvsize.verify.plan import Plan
 from kvsize.verify.tracing import StorageTracker
 
 Figures = dict[str, object]
+Step = Callable[[str], None]
 
 
-def fill(cache: Any, plan: Plan, device: str) -> Figures:
-    """Prompt, then tokens, on the CPU or on meta; every storage is watched."""
+def quiet(_: str) -> None:
+    """Where nobody waits for progress."""
+
+
+def fill(cache: Any, plan: Plan, device: str, step: Step = quiet) -> Figures:
+    """Prompt, then tokens, on the CPU or on meta; every storage is watched.
+
+    `step` is called when the prompt, and when each token, is in.
+    """
     tracker = StorageTracker()
     filler = Filler(cache, plan, device, tracker.aside)
     with tracker:
         filler.feed(plan.prompt)
+        step(f"prompt of {plan.prompt:,} tokens")
         prefill_peak = tracker.peak_bytes
         tracker.restart()
         for _ in range(plan.steps):
             filler.feed(1)
+            step("single tokens")
     figures: Figures = {
         "steps": plan.steps,
         "prefill_peak_bytes": prefill_peak,
@@ -35,7 +46,7 @@ def fill(cache: Any, plan: Plan, device: str) -> Figures:
     return figures if resident is None else figures | {"peak_rss_bytes": resident}
 
 
-def fill_gpu(cache: Any, plan: Plan, gpu: devices.Gpu) -> Figures:
+def fill_gpu(cache: Any, plan: Plan, gpu: devices.Gpu, step: Step = quiet) -> Figures:
     """The same on a GPU, with its allocator's counters; UsageError where it runs out of memory."""
     filler = Filler(cache, plan, gpu.torch_device)
     gc.collect()
@@ -43,10 +54,12 @@ def fill_gpu(cache: Any, plan: Plan, gpu: devices.Gpu) -> Figures:
     before = gpu.memory()
     try:
         filler.feed(plan.prompt)
+        step(f"prompt of {plan.prompt:,} tokens")
         prefilled = gpu.memory()
         gpu.restart(empty=False)
         for _ in range(plan.steps):
             filler.feed(1)
+            step("single tokens")
     except torch.OutOfMemoryError as error:
         message = f"the GPU ran out of memory after {filler.seen:,} tokens."
         raise UsageError(message, "use a shorter --ctx, or --device meta.") from error

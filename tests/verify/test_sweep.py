@@ -279,7 +279,7 @@ def test_a_state_that_is_no_file(tmp_path: Path) -> None:
     [
         (["--all", "--only", "zzz"], "error: no model type of transformers contains 'zzz'.\n"),
         (["gpt2", "--all"], "error: verify takes one MODEL, or --all.\n"),
-        ([], "error: no model is named.\n"),
+        ([], "error: no model is named, nor --all.\n"),
         (
             ["--all", "--ctx", "8k"],
             "error: --all chooses contexts, batches, caches and dtypes itself.\n",

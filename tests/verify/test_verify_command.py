@@ -121,3 +121,25 @@ def test_without_torch_it_says_what_to_install(
         "error: `kvsize verify` builds real tensors and needs torch, which is not installed.\n"
         "hint: pip install 'kvsize[verify]'\n"
     )
+
+
+def test_cache_implementation_names_the_cache_too(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["verify", "llama-3.1-8b", "--ctx", "64", "--device", "meta"]
+    assert cli.run([*asked, "-o", "cache_implementation=static"]) == 0
+    by_name = capsys.readouterr().out
+    assert by_name.startswith("llama-3.1-8b: StaticCache of transformers ")
+    assert cli.run([*asked, "--cache", "static"]) == 0
+    assert capsys.readouterr().out == by_name
+
+
+def test_progress_is_told_for_the_prompt_and_every_token() -> None:
+    import kvsize
+    from kvsize.engines.options import Request
+    from kvsize.verify.cachelevel import verify_cache
+    from kvsize.verify.devices import Cuda
+
+    told: list[str] = []
+    model = kvsize.load("llama-3.1-8b")
+    request = Request(context=64)
+    verify_cache(model, request, device="meta", steps=3, gpu=Cuda(), step=told.append)
+    assert told == ["prompt of 61 tokens", *["single tokens"] * 3]

@@ -43,7 +43,7 @@ def _placed(form: Form, details: Mapping[str, object]) -> str:
     device, cpu, most = (format_bytes(int(str(details[name]))) for name in names)
     sliding = "stay on the device" if form.offload_only_non_sliding else "move as well"
     return (
-        f"Between forward passes {device} stay on the device and {cpu} lie on the CPU; during one "
+        f"Between forward passes {device} of the storages stay on the device and {cpu} lie on the CPU; during one "
         f"the device holds {most} at most. Sliding layers {sliding} "
         f"(offload_only_non_sliding is {str(form.offload_only_non_sliding).lower()})."
     )
