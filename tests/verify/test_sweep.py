@@ -307,13 +307,22 @@ def test_a_difference_is_exit_code_1(
     assert said.out.startswith("gpt2  differs: layer 0: layers predicted 0, real 4\n\n0 exact, 1 ")
 
 
+def _listen() -> None:
+    """A shell starts what runs in the background deaf to SIGINT, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     file = tmp_path / "state.jsonl"
     command = [sys.executable, "-m", "kvsize", "verify", "--all", "--only", "gpt_"]
     command += ["--state", str(file), "--json"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        preexec_fn=_listen,  # noqa: PLW1509 - no thread is running
     ) as first:
         until = time.monotonic() + 100
         while not (file.exists() and file.read_text()) and time.monotonic() < until:
