@@ -111,8 +111,3 @@ Emit = Annotated[
         "--emit", metavar="NAME", help="Print a command: vllm, sglang, llama.cpp, trtllm."
     ),
 ]
-Format = Annotated[str, typer.Option("--format", metavar="NAME", help="text, markdown or json.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
-Unit = Annotated[
-    str, typer.Option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB or TiB for all figures.")
-]

@@ -89,6 +89,9 @@ Format = Annotated[
         "--format", metavar="NAME", help="table, markdown, html, latex, rst, tsv, csv or json."
     ),
 ]
+TextFormat = Annotated[
+    str, typer.Option("--format", metavar="NAME", help="text, markdown or json.")
+]
 Columns = Annotated[
     str,
     typer.Option(

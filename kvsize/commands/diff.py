@@ -12,10 +12,12 @@ from kvsize.commands._flags import (
     AsJson,
     Contexts,
     EngineOptions,
+    ModelName,
     Offline,
     Output,
     Sequences,
     Strict,
+    TextFormat,
     Unit,
 )
 from kvsize.errors import Exit, UsageError
@@ -35,9 +37,7 @@ kvsize diff ./config.json qwen3-8b --json
 
 
 def command(
-    first: Annotated[
-        str, typer.Argument(metavar="MODEL", show_default=False, help="As for `kvsize size`.")
-    ],
+    first: ModelName,
     second: Annotated[
         str,
         typer.Argument(
@@ -66,9 +66,7 @@ def command(
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit 1 where they differ, as git diff does.")
     ] = False,
-    format_name: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="text, markdown or json.")
-    ] = "text",
+    format_name: TextFormat = "text",
     as_json: AsJson = False,
     unit: Unit = "",
     strict: Strict = False,

@@ -21,6 +21,7 @@ from kvsize.commands._flags import (
     Sequences,
     Strict,
     Text,
+    TextFormat,
     Unit,
 )
 
@@ -47,9 +48,7 @@ def command(
     engine_version: EngineVersion = "",
     option: EngineOptions = None,
     cache: Cache = "",
-    format_name: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="text, markdown or json.")
-    ] = "text",
+    format_name: TextFormat = "text",
     as_json: AsJson = False,
     unit: Unit = "",
     strict: Strict = False,

@@ -9,7 +9,6 @@ from kvsize.commands._fit_flags import (
     Emit,
     EngineName,
     EngineOptions,
-    Format,
     Fraction,
     GpuMemory,
     GpuName,
@@ -32,6 +31,7 @@ from kvsize.commands._flags import (
     Output,
     PipelineParallel,
     TensorParallel,
+    TextFormat,
     Unit,
 )
 from kvsize.errors import Exit, UsageError
@@ -75,7 +75,7 @@ def command(
     lengths: LengthsFile = "",
     overflow: Overflow = "0.01",
     emit: Emit = "",
-    format_name: Format = "text",
+    format_name: TextFormat = "text",
     as_json: AsJson = False,
     unit: Unit = "",
     offline: Offline = False,

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kvsize.commands._fit_flags import Format
-from kvsize.commands._flags import AsJson, Text
+from kvsize.commands._flags import AsJson, Text, TextFormat
 
 EXAMPLES = """\b
 kvsize gpus --search h100
@@ -19,7 +18,7 @@ def command(
     search: Annotated[
         str, typer.Option("--search", metavar="TEXT", help="Only those that contain this.")
     ] = "",
-    format_name: Format = "text",
+    format_name: TextFormat = "text",
     as_json: AsJson = False,
 ) -> Text:
     """List the accelerators that --gpu knows, with their memory and where the figure is from."""

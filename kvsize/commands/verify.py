@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvsize.commands._flags import Answer
+from kvsize.commands._flags import Answer, KVDtype
 from kvsize.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -98,12 +98,7 @@ def command(
     state: Annotated[
         str, typer.Option("--state", metavar="FILE", help="With --all: results so far, resumed.")
     ] = "",
-    kv_dtype: Annotated[
-        str,
-        typer.Option(
-            "--kv-dtype", "--kv-cache-dtype", metavar="DTYPE", help="auto is the model's own dtype."
-        ),
-    ] = "auto",
+    kv_dtype: KVDtype = "auto",
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the cache."),
